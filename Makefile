@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine (Python >= 3.11 and make):
+#   make chat   sets up, and shows the main job without an API key
+#   make test   sets up, and runs every check and test
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DISTS  := plugins/core plugins/openai conformance
+
+.PHONY: chat test lint format types lock clean setup-run setup-test
+
+chat: $(VENV)/.run
+	$(BIN)/python examples/tour.py
+
+test: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+setup-run: $(VENV)/.run
+setup-test: $(VENV)/.test
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; $(PYTHON) is older. Say which one: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements/test.txt)"
+
+$(VENV)/.run: $(BIN)/uv requirements/run.txt $(DISTS:%=%/pyproject.toml)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/run.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps $(DISTS:%=-e ./%)
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run requirements/test.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements/test.txt
+	@touch $@ $(VENV)/.run
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+lock: $(BIN)/uv
+	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q requirements/run.in -o requirements/run.txt
+	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q -c requirements/run.txt requirements/test.in -o requirements/test.txt
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
