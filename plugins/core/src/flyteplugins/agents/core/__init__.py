@@ -1,1 +1,100 @@
-"""To be written."""
+"""The machinery that every adapter shares: agent runs, recorded leaves, task tools, memory, events and reports."""
+
+from __future__ import annotations
+
+from ._canonical import JSON, UnserializableError, canonical_json, digest, fingerprint, jsonable, rename_generated_ids
+from ._errors import AgentError, ErrorClass, MemoryUnavailableError, RecordError, error_chain
+from ._events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    EventSink,
+    HandOff,
+    MemoryNotice,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnFinished,
+)
+from ._memory import MemoryStore, RunMemory
+from ._native import NativeTool
+from ._recorder import Codec, DefaultErrorCodec, ErrorCodec, JsonCodec, Recorded, Recorder
+from ._render import render_result
+from ._resolver import ToolTaskResolver, attach_tool_resolver
+from ._result import AgentResult, ToolCallRecord, TurnRecord
+from ._run import AgentRun, OnToolError, agent_run, current_run
+from ._schema import ToolArgumentError, ToolSchema, tool_schema
+from ._scope import TaskScope, current_scope
+from ._storage import Folder
+from ._sync import run_coro_sync, sync_variant
+from ._tools import AgentTool, OnUnknown, ToolOutcome, as_agent_tool, idempotency_key
+from ._usage import RunUsage, Usage
+
+__all__ = [
+    # agent runs
+    "AgentResult",
+    "AgentRun",
+    "OnToolError",
+    "RunUsage",
+    "TaskScope",
+    "ToolCallRecord",
+    "TurnRecord",
+    "Usage",
+    "agent_run",
+    "current_run",
+    "current_scope",
+    "run_coro_sync",
+    "sync_variant",
+    # leaves
+    "Codec",
+    "DefaultErrorCodec",
+    "ErrorCodec",
+    "JSON",
+    "JsonCodec",
+    "Recorded",
+    "Recorder",
+    "canonical_json",
+    "digest",
+    "fingerprint",
+    "jsonable",
+    "rename_generated_ids",
+    # tools
+    "AgentTool",
+    "NativeTool",
+    "OnUnknown",
+    "ToolArgumentError",
+    "ToolOutcome",
+    "ToolSchema",
+    "ToolTaskResolver",
+    "as_agent_tool",
+    "attach_tool_resolver",
+    "idempotency_key",
+    "render_result",
+    "tool_schema",
+    # memory
+    "Folder",
+    "MemoryStore",
+    "RunMemory",
+    # events
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "Event",
+    "EventSink",
+    "HandOff",
+    "MemoryNotice",
+    "RunFinished",
+    "RunStarted",
+    "TextDelta",
+    "ToolCallFinished",
+    "ToolCallStarted",
+    "TurnFinished",
+    # errors
+    "AgentError",
+    "ErrorClass",
+    "MemoryUnavailableError",
+    "RecordError",
+    "UnserializableError",
+    "error_chain",
+]

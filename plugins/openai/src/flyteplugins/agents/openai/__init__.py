@@ -1,1 +1,63 @@
-"""To be written."""
+"""Run agents of the OpenAI Agents SDK as durable Flyte tasks.
+
+```python
+import flyte
+from flyteplugins.agents.openai import run_agent, tool
+
+env = flyte.TaskEnvironment("chat")
+
+
+@tool
+@env.task(retries=3)
+async def get_weather(city: str) -> str:
+    \"""Get the current weather for a city.\"""
+    return f"It is sunny in {city}."
+
+
+@env.task(report=True, retries=3)
+async def chat(message: str) -> str:
+    return await run_agent(message, tools=[get_weather], model="gpt-4.1")
+```
+
+Importing this package does not import the SDK: a worker that runs a tool's task never loads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flyteplugins.agents.core import AgentResult, MemoryStore, idempotency_key
+
+from ._run import run_agent, run_agent_sync
+from ._tool import tool
+
+if TYPE_CHECKING:
+    from agents import FunctionTool
+
+    from ._model import FlyteModel, FlyteModelProvider
+
+__all__ = [
+    "AgentResult",
+    "FlyteModel",
+    "FlyteModelProvider",
+    "FunctionTool",
+    "MemoryStore",
+    "idempotency_key",
+    "run_agent",
+    "run_agent_sync",
+    "tool",
+]
+
+_NEED_THE_SDK = {
+    "FlyteModel": "flyteplugins.agents.openai._model",
+    "FlyteModelProvider": "flyteplugins.agents.openai._model",
+    "FunctionTool": "agents",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEED_THE_SDK:
+        import importlib
+
+        return getattr(importlib.import_module(_NEED_THE_SDK[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,270 @@
+"""Canonical JSON, digests, and the keys of leaves.
+
+A key has to be equal in any process, under any `PYTHONHASHSEED` and at any time of day, and different for every request
+that a model would see differently. It is the SHA-256 of canonical JSON: RFC 8785 where it applies (sorted keys, no white
+space, UTF-8, ECMAScript numbers), and a tagged form for the values that JSON has no word for.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import decimal
+import enum
+import hashlib
+import json
+import math
+import pathlib
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias
+
+import rfc8785
+from pydantic import BaseModel
+
+__all__ = ["JSON", "UnserializableError", "canonical_json", "digest", "fingerprint", "jsonable", "rename_generated_ids"]
+
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+"""A value that `json` can write as it is."""
+
+KEY_FORMAT = "flyte-agents-key/1"
+"""Part of every key. A change in how keys are made needs a new number, or runs in flight would miss silently."""
+
+_MAX_SAFE_INTEGER = 2**53 - 1  # RFC 8785 numbers are IEEE 754 doubles
+_MAX_DEPTH = 200  # below the interpreter's recursion limit, so that depth is our error and not a crash
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+
+
+class UnserializableError(TypeError):
+    """A value has no canonical JSON form. The message names the path to it.
+
+    Attributes:
+        path: Where the value is, such as `tools[2].parameters`.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        super().__init__(f"{path or 'the value'} cannot be made canonical JSON: {problem}")
+
+
+class _Canonicalizer:
+    """Turns a Python value into a tree of JSON values, tagging what JSON cannot express."""
+
+    def __init__(self) -> None:
+        self.exotic = False  # whether the C encoder and RFC 8785 would write the tree differently
+
+    def tree(self, value: object, path: str, depth: int = 0) -> JSON:
+        if value is None or value is True or value is False:
+            return value
+        kind = type(value)
+        if kind is str:
+            return self._text(value)  # type: ignore[arg-type]  # an exact str
+        if kind is int:
+            return self._integer(value)  # type: ignore[arg-type]  # an exact int
+        if kind is float:
+            return self._number(value)  # type: ignore[arg-type]  # an exact float
+        if depth > _MAX_DEPTH:
+            raise UnserializableError(path, f"it is nested more than {_MAX_DEPTH} levels deep, or contains itself")
+        if isinstance(value, Mapping):
+            return self._mapping(value, path, depth)
+        if isinstance(value, (list, tuple)):
+            return [self.tree(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        return self._other(value, path, depth)
+
+    def _text(self, value: str) -> JSON:
+        if value.isascii() or not _SURROGATE.search(value):
+            return value
+        return {"$utf16": base64.b64encode(value.encode("utf-16-le", "surrogatepass")).decode()}
+
+    def _integer(self, value: int) -> JSON:
+        return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else {"$int": str(value)}
+
+    def _number(self, value: float) -> JSON:
+        if not math.isfinite(value):
+            return {"$float": repr(value)}
+        self.exotic = True
+        return value
+
+    def _mapping(self, value: Mapping[object, object], path: str, depth: int) -> JSON:
+        result: dict[str, JSON] = {}
+        for key, item in value.items():
+            if isinstance(key, enum.Enum):
+                key = key.value
+            name = _key_text(key, path)
+            if name in result:
+                raise UnserializableError(path, f"two of its keys are both written {name!r} in JSON")
+            if not name.isascii() and _ASTRAL.search(name):
+                self.exotic = True  # RFC 8785 sorts by UTF-16 code units, Python by code points
+            result[name] = self.tree(item, f"{path}.{name}" if path else name, depth + 1)
+        if len(result) == 1 and next(iter(result)).startswith("$"):
+            return {"$mapping": result}  # somebody's own data that looks like one of our tags
+        return result
+
+    def _other(self, value: object, path: str, depth: int) -> JSON:
+        match value:
+            case enum.Enum():
+                return self.tree(value.value, path, depth + 1)
+            case str():
+                return self._text(str.__str__(value))
+            case int():
+                return self._integer(int(value))
+            case float():
+                return self._number(float(value))
+            case bytes() | bytearray() | memoryview():
+                return {"$bytes": base64.b64encode(bytes(value)).decode()}
+            case BaseModel():
+                return self.tree(value.model_dump(mode="python", by_alias=True, exclude_unset=True), path, depth + 1)
+            case datetime.datetime() | datetime.date() | datetime.time():
+                return {"$time": value.isoformat()}
+            case datetime.timedelta():
+                return {"$seconds": str(decimal.Decimal(value // datetime.timedelta(microseconds=1)) / 1_000_000)}
+            case decimal.Decimal():
+                return {"$decimal": str(value)}
+            case uuid.UUID() | pathlib.PurePath():
+                return str(value)
+            case type():
+                return {"$type": f"{value.__module__}.{value.__qualname__}"}
+            case AbstractSet():
+                items = [self.tree(item, f"{path}{{}}", depth + 1) for item in value]
+                return {"$set": sorted(items, key=lambda item: json.dumps(item, sort_keys=True))}
+            case Sequence():
+                return [self.tree(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        if dataclasses.is_dataclass(value):  # an instance: types were matched above
+            fields: dict[object, object] = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+            return self._mapping(fields, path, depth)
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise UnserializableError(
+            path,
+            f"it is a {kind}. Use JSON values, pydantic models, dataclasses or the standard library's value types.",
+        )
+
+
+def _key_text(key: object, path: str) -> str:
+    """What `json` writes for a mapping's key."""
+    match key:
+        case str():
+            if _SURROGATE.search(key):
+                raise UnserializableError(path, f"the key {key!r} has a lone surrogate")
+            return str.__str__(key)
+        case bool():
+            return "true" if key else "false"
+        case None:
+            return "null"
+        case int():
+            return str(int(key))
+        case float():
+            return repr(float(key))
+    raise UnserializableError(path, f"the key {key!r} is a {type(key).__qualname__}, not a string")
+
+
+def canonical_json(value: object, *, path: str = "") -> bytes:
+    """Write a value as canonical JSON.
+
+    Args:
+        value: JSON values, pydantic models (fields that were set, by alias), dataclasses, enums, bytes, dates, decimals,
+            UUIDs, paths, sets and classes, nested in any way.
+        path: What to call the value in an error.
+
+    Returns:
+        UTF-8 bytes, equal for equal values in every process. Plain JSON within the range of RFC 8785 is written as RFC
+        8785 says; other values are written as an object with one key that starts with `$`.
+
+    Raises:
+        UnserializableError: Part of the value has no canonical form.
+    """
+    canonicalizer = _Canonicalizer()
+    tree = canonicalizer.tree(value, path)
+    if canonicalizer.exotic:
+        return rfc8785.dumps(tree)
+    return json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def jsonable(value: object) -> JSON:
+    """Turn a value into plain JSON values by the rules of `canonical_json`.
+
+    Args:
+        value: Anything that `canonical_json` takes.
+
+    Raises:
+        UnserializableError: Part of the value has no canonical form.
+    """
+    return _Canonicalizer().tree(value, "")
+
+
+def digest(value: object, *, path: str = "") -> str:
+    """Hash a value.
+
+    A list is hashed over the hashes of its items, so that a conversation that grew by one message costs one message.
+
+    Args:
+        value: Anything that `canonical_json` takes.
+        path: What to call the value in an error.
+
+    Returns:
+        64 hexadecimal digits of SHA-256.
+
+    Raises:
+        UnserializableError: Part of the value has no canonical form.
+    """
+    if isinstance(value, (list, tuple)):
+        hasher = hashlib.sha256(b"items:")
+        for index, item in enumerate(value):
+            hasher.update(hashlib.sha256(canonical_json(item, path=f"{path}[{index}]")).digest())
+        return hasher.hexdigest()
+    return hashlib.sha256(canonical_json(value, path=path)).hexdigest()
+
+
+def fingerprint(fields: Mapping[str, object]) -> tuple[str, dict[str, str]]:
+    """Make the key of a request.
+
+    Args:
+        fields: The whole semantic request, by the names that a person would use for its parts: `model`, `settings`,
+            `instructions`, `tools`, `messages`, ...
+
+    Returns:
+        The key (64 hexadecimal digits), and a digest per field, by which two requests can be compared later.
+
+    Raises:
+        UnserializableError: A field has no canonical form; the message names the path.
+    """
+    digests = {name: digest(value, path=name) for name, value in sorted(fields.items())}
+    return hashlib.sha256(canonical_json({"format": KEY_FORMAT, "fields": digests})).hexdigest(), digests
+
+
+def rename_generated_ids(value: JSON, is_generated: Callable[[str, str], str | None]) -> JSON:
+    """Replace identifiers that an SDK made up by the order in which they first appear.
+
+    Two runs of one conversation differ in such identifiers and in nothing else; renaming keeps which message answers which
+    call. What merely looks like an identifier inside somebody's text stays.
+
+    Args:
+        value: Messages, as JSON values.
+        is_generated: Called with the name of the field that holds a string and with the string itself (for a string in a
+            list, the name of the list's field); returns a short word for its kind when the SDK made it up, else `None`.
+
+    Returns:
+        A copy in which each such string is `<kind>#<n>`.
+    """
+    names: dict[str, str] = {}
+    counts: dict[str, int] = {}
+
+    def walk(node: JSON, field: str) -> JSON:
+        if isinstance(node, str):
+            kind = is_generated(field, node)
+            if kind is None:
+                return node
+            if node not in names:
+                counts[kind] = counts.get(kind, -1) + 1
+                names[node] = f"{kind}#{counts[kind]}"
+            return names[node]
+        if isinstance(node, list):
+            return [walk(item, field) for item in node]
+        if isinstance(node, dict):
+            return {key: walk(item, key) for key, item in node.items()}
+        return node
+
+    return walk(value, "")

@@ -1,0 +1,57 @@
+"""The errors of the runtime itself, and what an error means for the attempt."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+import flyte.errors
+
+__all__ = ["AgentError", "ErrorClass", "MemoryUnavailableError", "RecordError", "error_chain"]
+
+
+class ErrorClass(enum.Enum):
+    """What is to be done about an exception of an SDK."""
+
+    RETRY_IN_PLACE = "retry in place"
+    """The SDK's client retries it by itself; if it still gets out, the attempt is retried."""
+    RETRY_ATTEMPT = "retry the attempt"
+    """Another attempt may succeed: it passes as it is, and Flyte's retries apply."""
+    FAIL_NOW = "fail now"
+    """Another attempt would end the same way: it becomes `flyte.errors.NonRecoverableError`."""
+
+
+class AgentError(flyte.errors.NonRecoverableError):
+    """An agent run ended in a way that another attempt would not change.
+
+    The SDK's own exception is its `__cause__`.
+    """
+
+    def __init__(self, message: str, code: str = "NonRecoverableError") -> None:
+        super().__init__(message, code)
+
+
+class RecordError(AgentError):
+    """A stored record cannot be read back: another format's version, or damage.
+
+    The message names the record. Nothing was asked again in its place: move the record away to have it asked again.
+    """
+
+
+class MemoryUnavailableError(AgentError):
+    """No storage could be found for a memory key, and the caller asked for an error in that case."""
+
+
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what it was raised from or during, and the members of groups, each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        waiting += [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions

@@ -1,0 +1,99 @@
+"""What `run_agent(..., full_result=True)` returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from ._canonical import JSON
+from ._usage import RunUsage
+
+__all__ = ["AgentResult", "ToolCallRecord", "TurnRecord"]
+
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True)
+class TurnRecord:
+    """One turn of a finished run.
+
+    Attributes:
+        agent: The agent that asked.
+        model: The model's name.
+        text: The answer's text.
+        tool_calls: Names of the tools that it called.
+        input_tokens: Tokens of the request.
+        output_tokens: Tokens of the answer.
+        seconds: How long the model call took when it was made.
+        replayed: Whether it was answered from a record.
+        error: Why it failed, where it did.
+    """
+
+    agent: str
+    model: str
+    text: str
+    tool_calls: tuple[str, ...]
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    replayed: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class ToolCallRecord:
+    """One tool call of a finished run.
+
+    Attributes:
+        name: The tool's name.
+        arguments: Its arguments, as JSON values.
+        result: What the model was given.
+        seconds: How long it took when it ran.
+        replayed: Whether it was answered from a record.
+        error: Why it failed, where it did.
+    """
+
+    name: str
+    arguments: JSON
+    result: str
+    seconds: float
+    replayed: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class AgentResult(Generic[OutputT]):
+    """The outcome of an agent run.
+
+    Attributes:
+        output: The final answer: text, or an instance of `output_type`.
+        text: The final answer as text.
+        usage: What it cost, with fresh and replayed turns apart.
+        turns: Every turn, sub-agents' included, in the order in which they finished.
+        tool_calls: Every tool call, in the order in which they finished.
+        pending: Approvals that nobody has answered yet; the output is no answer while there are any.
+        native: The SDK's own result. Not part of `as_dict`.
+    """
+
+    output: OutputT
+    text: str
+    usage: RunUsage = field(default_factory=RunUsage)
+    turns: tuple[TurnRecord, ...] = ()
+    tool_calls: tuple[ToolCallRecord, ...] = ()
+    pending: tuple[str, ...] = ()
+    native: Any = field(default=None, repr=False, compare=False)
+
+    def as_dict(self) -> dict[str, JSON]:
+        """The result as JSON values, without the SDK's own."""
+        from ._canonical import jsonable
+
+        values = {
+            item.name: getattr(self, item.name)
+            for item in dataclasses.fields(self)
+            if item.name not in ("native", "usage")
+        }
+        values["usage"] = {"fresh": self.usage.fresh.as_dict(), "replayed": self.usage.replayed.as_dict()}
+        result = jsonable(values)
+        assert isinstance(result, dict)
+        return result

@@ -1,0 +1,329 @@
+"""Tools: a Flyte task or a plain callable that a model may call.
+
+A tool on a task runs as a child action, with its own resources, retries and cache, and never inside a trace. A plain callable
+runs in the agent's own process, as a leaf. Either way the outcome that the model was given is recorded, and a call that has
+ended is not made again on a resume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import flyte.errors
+from flyte.extend import AsyncFunctionTaskTemplate, TaskTemplate
+
+from ._canonical import JSON, canonical_json
+from ._errors import AgentError
+from ._events import ToolCallFinished, ToolCallStarted
+from ._recorder import JsonCodec, Slot, current_slot
+from ._render import render_result
+from ._resolver import attach_tool_resolver
+from ._run import AgentRun, current_run
+from ._schema import ToolArgumentError, ToolSchema, tool_schema
+from ._scope import current_scope
+
+if TYPE_CHECKING:
+    AnyTask = TaskTemplate[Any, Any, Any]
+
+__all__ = ["AgentTool", "OnUnknown", "ToolOutcome", "as_agent_tool", "idempotency_key"]
+
+OnUnknown = Literal["retry", "fail"]
+"""What a resume does with a call that an earlier attempt started and that left no outcome."""
+
+
+@dataclass(frozen=True)
+class ToolOutcome:
+    """How a tool call ended.
+
+    Attributes:
+        text: What the model is given.
+        error: The exception, as `Class: message`, where there was one.
+        replayed: Whether it was answered from a record.
+        seconds: How long the call took when it was made.
+    """
+
+    text: str
+    error: str | None = None
+    replayed: bool = False
+    seconds: float = 0.0
+
+
+class AgentTool:
+    """A tool, in no SDK's terms.
+
+    Immutable: copies and deep copies are the same object.
+
+    Attributes:
+        name: Its name, as the model knows it.
+        description: What the model is told of it.
+        task: The Flyte task that it runs, or `None` for a plain callable.
+        function: The function that it runs; the task's own for a task.
+        durable: Whether a plain callable's calls are recorded.
+        on_unknown: What a resume does with a call that was started and left no outcome.
+    """
+
+    def __init__(
+        self,
+        target: AnyTask | Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        hidden: Collection[str] = (),
+        durable: bool = True,
+        on_unknown: OnUnknown = "retry",
+    ) -> None:
+        if isinstance(target, TaskTemplate):
+            if not isinstance(target, AsyncFunctionTaskTemplate):
+                raise TypeError(
+                    f"{target.name} is a {type(target).__qualname__}, which has no Python signature to describe to a model. "
+                    "Call it from an `@env.task` function, and make a tool of that."
+                )
+            self.task: AnyTask | None = target
+            self.function: Callable[..., Any] = target.func
+            attach_tool_resolver(target)
+        elif callable(target):
+            self.task = None
+            self.function = target
+        else:
+            raise TypeError(
+                f"A tool is made of a Flyte task or a callable; {target!r} is a {type(target).__qualname__}."
+            )
+        if on_unknown not in ("retry", "fail"):
+            raise ValueError(f"on_unknown is {on_unknown!r}; give 'retry' or 'fail'.")
+        if self.task is not None and hidden:
+            raise TypeError(
+                f"The task {target.name} takes the SDK's context in {', '.join(sorted(hidden))}, which cannot cross to its worker. "
+                "Pass the values that the task needs as arguments, or make the tool of a plain function."
+            )
+        self.schema: ToolSchema = tool_schema(self.function, name=name, description=description, hidden=hidden)
+        self.hidden = frozenset(hidden)
+        self.durable = durable
+        self.on_unknown: OnUnknown = on_unknown
+
+    @property
+    def name(self) -> str:
+        """Its name, as the model knows it."""
+        return self.schema.name
+
+    @property
+    def description(self) -> str:
+        """What the model is told of it."""
+        return self.schema.description
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name} of {'task ' + self.task.name if self.task else 'a function'}>"
+
+    def __copy__(self) -> AgentTool:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AgentTool:
+        return self
+
+    async def call(
+        self,
+        arguments: str | bytes | Mapping[str, Any] | None,
+        *,
+        call_id: str = "",
+        agent: str = "",
+        injected: Mapping[str, Any] | None = None,
+    ) -> ToolOutcome:
+        """Run the tool for a model.
+
+        Args:
+            arguments: What the model said: JSON text, or a mapping.
+            call_id: The SDK's id of the call.
+            agent: The agent that calls.
+            injected: Values for hidden parameters.
+
+        Returns:
+            What the model is given. A bad argument, and by default an exception of the tool, are told to it.
+
+        Raises:
+            AgentError: The tool raised, and the run is to fail on that.
+            BaseException: The SDK's own control flow.
+        """
+        run = current_run()
+        if run is None:
+            return await self._attempt(None, arguments, injected or {})
+        shown = _shown_arguments(arguments)
+        event: dict[str, Any] = {"run": run.id, "agent": agent or run.name, "call": call_id, "name": self.name}
+        async with run.tool_slot(), run.recorder.strand():
+            await run.emit(ToolCallStarted(**event, arguments=shown))
+            began = time.perf_counter()
+            try:
+                outcome = await self._attempt(run, arguments, injected or {})
+            except BaseException as error:
+                seconds = time.perf_counter() - began
+                problem = f"{type(error).__name__}: {error}"
+                await run.emit(ToolCallFinished(**event, result="", error=problem, seconds=seconds))
+                raise
+            await run.emit(
+                ToolCallFinished(
+                    **event,
+                    result=outcome.text,
+                    error=outcome.error,
+                    seconds=outcome.seconds,
+                    replayed=outcome.replayed,
+                )
+            )
+            return outcome
+
+    async def _attempt(
+        self, run: AgentRun | None, arguments: str | bytes | Mapping[str, Any] | None, injected: Mapping[str, Any]
+    ) -> ToolOutcome:
+        try:
+            kwargs = self.schema.validate(arguments)
+        except ToolArgumentError as error:
+            return ToolOutcome(text=f"Error: {error}", error=f"ToolArgumentError: {error}")
+        if run is None:
+            payload = await self._run(kwargs | dict(injected), on_tool_error="model", control_flow=())
+            return ToolOutcome(text=cast(str, payload["text"]), error=cast("str | None", payload["error"]))
+
+        async def make() -> JSON:
+            return await self._run(
+                kwargs | dict(injected), on_tool_error=run.on_tool_error, control_flow=run.control_flow
+            )
+
+        if self.task is None and not self.durable:
+            payload = cast("dict[str, JSON]", await make())
+            return ToolOutcome(text=cast(str, payload["text"]), error=cast("str | None", payload["error"]))
+        recorded = await run.recorder.record(
+            "tool",
+            {"tool": self.name, "arguments": self.schema.dump(kwargs)},
+            make,
+            codec=JsonCodec(),
+            info=lambda payload: {"tool": self.name, "error": cast("dict[str, JSON]", payload)["error"]},
+            traced=self.task is None,
+            always=self.task is not None,
+            on_unknown=None if self.task is not None else self._started_before,
+        )
+        payload = cast("dict[str, JSON]", recorded.value)
+        return ToolOutcome(
+            text=cast(str, payload["text"]),
+            error=cast("str | None", payload["error"]),
+            replayed=recorded.replayed,
+            seconds=recorded.seconds,
+        )
+
+    async def _started_before(self, slot: Slot) -> None:
+        if self.on_unknown == "fail":
+            raise AgentError(
+                f"An earlier attempt started {self.name} and ended before it had an outcome, so its effect may have happened "
+                f"(call {slot.identity[:16]}). The tool's on_unknown='fail' stops the run here."
+            )
+
+    async def _run(
+        self,
+        kwargs: dict[str, Any],
+        *,
+        on_tool_error: Literal["model", "raise"],
+        control_flow: tuple[type[BaseException], ...],
+    ) -> dict[str, JSON]:
+        try:
+            value = await (self._run_task(self.task, kwargs) if self.task is not None else self._run_function(kwargs))
+        except control_flow:
+            raise
+        except Exception as error:
+            problem = describe_error(error)
+            if on_tool_error == "raise":
+                raise AgentError(f"The tool {self.name} failed: {problem}") from error
+            return {"text": f"Error: the tool {self.name} failed. {problem}", "error": problem}
+        return {"text": render_result(value), "error": None}
+
+    async def _run_task(self, task: AnyTask, kwargs: dict[str, Any]) -> object:
+        if current_scope() is not None:
+            return await task.aio(**kwargs)
+        result = await asyncio.to_thread(
+            functools.partial(task.forward, **kwargs)
+        )  # a coroutine function returns at once
+        return await result if inspect.isawaitable(result) else result
+
+    async def _run_function(self, kwargs: dict[str, Any]) -> object:
+        positional, named = _bind(self.function, kwargs)
+        if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(type(self.function).__call__):
+            return await self.function(*positional, **named)
+        result = await asyncio.to_thread(self.function, *positional, **named)
+        return await result if inspect.isawaitable(result) else result
+
+
+def _bind(function: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Tell positional-only parameters from the others."""
+    named = dict(kwargs)
+    positional = [
+        named.pop(parameter.name)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in named
+    ]
+    return positional, named
+
+
+def describe_error(error: Exception) -> str:
+    """Say what went wrong as `Class: message`; for a task's error, the class that its worker raised."""
+    if isinstance(error, flyte.errors.BaseRuntimeError):
+        return f"{error.code}: {error}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _shown_arguments(arguments: str | bytes | Mapping[str, Any] | None) -> JSON:
+    if isinstance(arguments, bytes):
+        arguments = arguments.decode("utf-8", "replace")
+    if isinstance(arguments, str):
+        try:
+            return cast(JSON, json.loads(arguments or "{}"))
+        except ValueError:
+            return arguments
+    return cast(JSON, dict(arguments or {}))
+
+
+def as_agent_tool(target: object, **options: Any) -> AgentTool:
+    """Make a tool of a Flyte task or a callable, or rename one that exists.
+
+    Args:
+        target: A task, a callable, or a tool of any adapter.
+        options: Keywords of `AgentTool`.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    existing = getattr(target, "__agent_tool__", None)
+    if isinstance(existing, AgentTool):
+        if not options:
+            return existing
+        given: dict[str, Any] = {
+            "durable": existing.durable,
+            "on_unknown": existing.on_unknown,
+            "hidden": existing.hidden,
+        }
+        given |= {"name": existing.name, "description": existing.description}
+        return AgentTool(existing.task or existing.function, **(given | options))
+    return AgentTool(cast("Callable[..., Any]", target), **options)
+
+
+def idempotency_key() -> str:
+    """A key for the effect that the running tool call has, to hand to a service that takes one.
+
+    Returns:
+        64 hexadecimal digits: the same on every attempt of this logical call, and different for every other call of any
+        run. It is made of the organization, project, domain, run and the call's own address, since on a cluster equal
+        actions have equal names in different runs.
+
+    Raises:
+        RuntimeError: Called outside of a tool call and outside of a Flyte task.
+    """
+    scope = current_scope()
+    slot = current_slot()
+    if slot is not None and scope is not None and slot.scope.identity == scope.identity:
+        return slot.identity
+    if scope is None:
+        raise RuntimeError(
+            "idempotency_key() was called outside of a Flyte task, where nothing is retried and there is no key."
+        )
+    return hashlib.sha256(canonical_json(scope.identity)).hexdigest()

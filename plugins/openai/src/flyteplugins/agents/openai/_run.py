@@ -1,0 +1,168 @@
+"""`run_agent`: the SDK's own runner, inside an agent run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from flyteplugins.agents.core import (
+    AgentError,
+    EventSink,
+    OnToolError,
+    RunMemory,
+    agent_run,
+    sync_variant,
+)
+
+if TYPE_CHECKING:
+    from agents import Agent, Model, RunConfig, RunErrorHandlers, RunHooks, RunResult, Session, TResponseInputItem
+
+__all__ = ["run_agent", "run_agent_sync"]
+
+DEFAULT_MAX_TURNS = 10
+
+
+async def run_agent(
+    input: str | list[TResponseInputItem],  # noqa: A002 - the surface's own word
+    *,
+    agent: Agent[Any] | None = None,
+    tools: Sequence[Any] = (),
+    model: str | Model | None = None,
+    instructions: Any = None,
+    name: str | None = None,
+    output_type: Any = None,
+    durable: bool = True,
+    observability: bool | Literal["structure"] = True,
+    memory_key: str | None = None,
+    memory_required: bool = False,
+    on_event: EventSink | None = None,
+    on_tool_error: OnToolError = "model",
+    max_concurrent_tools: int | None = None,
+    full_result: bool = False,
+    max_turns: int | None = DEFAULT_MAX_TURNS,
+    context: Any = None,
+    run_config: RunConfig | None = None,
+    hooks: RunHooks[Any] | None = None,
+    error_handlers: RunErrorHandlers[Any] | None = None,
+    session: Session | None = None,
+    previous_response_id: str | None = None,
+    auto_previous_response_id: bool = False,
+    conversation_id: str | None = None,
+) -> Any:
+    """Run an agent of the OpenAI Agents SDK, durably where a Flyte task runs.
+
+    Inside an `@env.task` every model turn and every tool call is recorded. On a retry, after a crash and in another process,
+    what is on record is not asked or run again. Outside of a task the SDK runs as it would by itself.
+
+    Args:
+        input: What the user says: text, or a list of the SDK's input items.
+        agent: A pre-built agent. Excludes `model`, `instructions`, `name` and `output_type`; `tools` are added to a copy.
+        tools: `tool`s, `@env.task` functions, plain callables, the SDK's own tools, MCP servers.
+        model: A model's name, or a model; `gpt-4.1` by default.
+        instructions: The system text, or a function that makes it.
+        name: The agent's name, which is part of the agent run's identity; `flyte-agent` by default.
+        output_type: The type of the answer; text by default.
+        durable: Whether turns, inline tools and memory reads are recorded. Task tools are, in any case.
+        observability: Whether there is a report; with `"structure"`, without contents.
+        memory_key: One path segment; continues the conversation of that key, and adds this run's messages to it.
+        memory_required: Whether it is an error if there is no place for the memory; else the run goes on without.
+        on_event: Called with each event as it happens; a plain or a coroutine function.
+        on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
+        max_concurrent_tools: How many tool calls may run at once; no limit by default.
+        full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the SDK's own result.
+        max_turns: How many turns the SDK's loop may take; `None` for no limit.
+        context: The SDK's context object.
+        run_config: The SDK's run configuration. Without one, the SDK's tracing is off unless the program added a processor.
+        hooks: The SDK's run hooks.
+        error_handlers: The SDK's error handlers.
+        session: A session of the caller's; excludes `memory_key`.
+        previous_response_id: The response on the server that the run continues.
+        auto_previous_response_id: Whether the first turn starts a chain of responses on the server.
+        conversation_id: The conversation on the server that the run continues.
+
+    Returns:
+        The final text, an instance of `output_type`, or an `AgentResult`.
+
+    Raises:
+        AgentError: In a task: the run failed in a way that no retry would change (a `flyte.errors.NonRecoverableError`).
+            The SDK's exception is its `__cause__`. Other exceptions of the SDK pass, and Flyte's retries apply.
+        ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
+        TypeError: A tool is neither a task, a callable nor one of the SDK's.
+    """
+    from agents import Runner
+
+    from ._agent import build_agent, configuration
+    from ._codec import OpenAIErrorCodec
+    from ._errors import classify
+    from ._hooks import EventHooks
+    from ._seams import install
+    from ._session import SDK, RunSession
+    from ._tracing import default_run_config
+
+    if session is not None and memory_key is not None:
+        raise ValueError(
+            "run_agent was given session= and memory_key=, which both hold the conversation. Give one of them."
+        )
+    built = build_agent(
+        agent=agent, tools=tools, model=model, instructions=instructions, name=name, output_type=output_type
+    )
+    install()
+    async with agent_run(
+        framework="openai",
+        name=built.name,
+        input=input,
+        memory_key=memory_key,
+        configuration=configuration(built),
+        classify=classify,
+        durable=durable,
+        observability=observability,
+        on_event=on_event,
+        on_tool_error=on_tool_error,
+        max_concurrent_tools=max_concurrent_tools,
+        errors=OpenAIErrorCodec(),
+    ) as run:
+        memory = await RunMemory.open(run, memory_key, sdk=SDK, required=memory_required)
+        kept = RunSession(f"flyte:{memory_key}", memory.history) if memory_key is not None else None
+        result = await Runner.run(
+            built,
+            input,
+            context=context,
+            max_turns=max_turns,
+            hooks=EventHooks(run, hooks),
+            run_config=run_config if run_config is not None else default_run_config(),
+            error_handlers=error_handlers,
+            session=kept if kept is not None else session,
+            previous_response_id=previous_response_id,
+            auto_previous_response_id=auto_previous_response_id,
+            conversation_id=conversation_id,
+        )
+        _refuse_interruptions(result)
+        if kept is not None:
+            await memory.commit(kept.added())
+        text = _final_text(result)
+        await run.finish(text)
+        return run.result(result.final_output, text, result) if full_result else result.final_output
+
+
+run_agent_sync = sync_variant(run_agent)
+
+
+def _refuse_interruptions(result: RunResult) -> None:
+    """An approval that nobody gave is no answer."""
+    if result.interruptions:
+        names = ", ".join(sorted({item.tool_name or "a tool" for item in result.interruptions}))
+        raise AgentError(
+            f"The run waits for the approval of {names}. Approvals are not supported yet: take needs_approval off the tool."
+        )
+
+
+def _final_text(result: RunResult) -> str:
+    """The last message's text; the answer itself where there is no message."""
+    from agents import ItemHelpers, MessageOutputItem
+
+    if isinstance(result.final_output, str):
+        return result.final_output
+    for item in reversed(result.new_items):
+        if isinstance(item, MessageOutputItem):
+            return ItemHelpers.text_message_output(item)
+    return str(result.final_output)
