@@ -19,6 +19,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from ._schema_coerce import Problem, check_text, problems_of, read_arguments, sentence, shape
 from ._schema_dump import stable_dump
 from ._schema_json import ParameterSchemaGenerator, Schema, holds_secret, presentable
+from ._schema_references import guard_references
 from ._schema_signature import NO_DEFAULT, ToolParameter, ToolSignature, read_signature
 
 __all__ = ["ArgumentReader", "ToolArgumentError"]
@@ -216,7 +217,7 @@ def _described(signature: ToolSignature) -> tuple[type[BaseModel], Schema]:
             try:
                 _modelled(signature, (parameter,))
             except Exception as cause:
-                reason = str(cause).split("\n\nFor further information")[0].replace("\n", " ")
+                reason = " ".join(str(cause).split("\n\nFor further information")[0].split())
                 raise TypeError(
                     f"Parameter {parameter.name!r} of {signature.name!r} is annotated {parameter.annotation!r}, which "
                     f"cannot be described to a model: {reason} Use types that have a JSON form, or hide the parameter."
@@ -227,7 +228,7 @@ def _described(signature: ToolSignature) -> tuple[type[BaseModel], Schema]:
 def _modelled(signature: ToolSignature, parameters: tuple[ToolParameter, ...]) -> tuple[type[BaseModel], Schema]:
     fields: dict[str, Any] = {}
     for index, parameter in enumerate(parameters):
-        annotation = parameter.annotation
+        annotation = guard_references(parameter.annotation)
         options: dict[str, Any] = dict.fromkeys(("alias", "validation_alias", "serialization_alias"), parameter.name)
         options["exclude"] = False
         if parameter.field is not None:

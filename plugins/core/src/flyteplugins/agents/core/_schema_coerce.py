@@ -236,15 +236,14 @@ def _path_in(location: Sequence[str | int], arguments: Any) -> Path:
     path: list[str | int] = []
     current = arguments
     for step in location:
-        if (isinstance(current, dict) and step in current) or (
-            isinstance(current, list) and isinstance(step, int) and step < len(current)
-        ):
+        steps = current if isinstance(current, dict) else range(len(current)) if isinstance(current, list) else ()
+        if step in steps:
             path.append(step)
-            current = current[step]
+            current = _at(current, (step,))
     return tuple(path)
 
 
-def _at(value: Any, path: Iterable[Any]) -> Any:
+def _at(value: Any, path: Path) -> Any:
     for step in path:
         value = value[step]
     return value

@@ -44,6 +44,10 @@ def parse_docstring(text: str | None) -> ToolDocs:
     cleaned = inspect.cleandoc(text or "").strip()
     if not cleaned:
         return ToolDocs()
+    lines = cleaned.splitlines()
+    if _GOOGLE_HEADER.fullmatch(lines[0]) and len(lines) > 1 and not lines[1].startswith((" ", "\t")):
+        # A docstring that opens with a section: with no line at the margin, `cleandoc` took the indentation away.
+        cleaned = "\n".join([lines[0], *(f"    {line}" for line in lines[1:])])
     if not _SECTION_HINT.search(cleaned):
         return ToolDocs(cleaned)
 

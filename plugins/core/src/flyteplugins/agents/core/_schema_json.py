@@ -21,7 +21,7 @@ __all__ = [
     "holds_secret",
     "is_strict",
     "presentable",
-    "resolve",
+    "types_of",
 ]
 
 Schema: TypeAlias = dict[str, Any]
@@ -189,7 +189,7 @@ class _Presenter:
             result["anyOf"] = _flat(result["anyOf"])
         if hint := schema.get(_HINT):
             described = schema.get("description")
-            result["description"] = f"{described} ({hint})" if described else str(hint).capitalize()
+            result["description"] = f"{described} ({hint})" if described else hint[:1].upper() + hint[1:]
         choices = result.get("enum", [result["const"]] if "const" in result else None)
         if choices is not None and "type" not in result:
             types = list(dict.fromkeys(_type_of(choice) for choice in choices))
@@ -257,7 +257,7 @@ def is_strict(schema: Schema) -> bool:
     return all(is_strict(part) for part in _parts(schema))
 
 
-def resolve(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     """Follow a reference, keeping what stands beside it."""
     while (name := _referred(schema)) is not None:
         schema = {**definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
@@ -266,7 +266,7 @@ def resolve(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 def branches(schema: Schema, definitions: Mapping[str, Schema]) -> list[Schema]:
     """The alternatives of a schema, resolved and flat; itself if it has none."""
-    schema = resolve(schema, definitions)
+    schema = _resolved(schema, definitions)
     for key in ("anyOf", "oneOf"):
         if key in schema:
             return [leaf for branch in schema[key] for leaf in branches(branch, definitions)]
@@ -286,11 +286,11 @@ def allows(schema: Schema, value: Any, definitions: Mapping[str, Schema]) -> boo
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if choices is not None:
         return value in choices
-    types = schema.get("type")
-    if types is None:
+    types = types_of(schema)
+    if not types:
         return True
     found = _type_of(value)
-    if found != types and not (found == "integer" and types == "number"):
+    if found not in types and not (found == "integer" and "number" in types):
         return False
 
     def fits(part: Schema, item: Any) -> bool:
@@ -310,6 +310,12 @@ def allows(schema: Schema, value: Any, definitions: Mapping[str, Schema]) -> boo
     if isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         return all(fits(items, item) for item in value)
     return True
+
+
+def types_of(schema: Schema) -> set[str]:
+    """The JSON types that a schema names; none if it takes any."""
+    types = schema.get("type", [])
+    return {types} if isinstance(types, str) else set(types)
 
 
 def _parts(schema: Schema) -> Iterator[Schema]:

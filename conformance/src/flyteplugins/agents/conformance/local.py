@@ -1,0 +1,159 @@
+"""`flyte run --local` in processes of their own, which tests may kill.
+
+Each process has a home of its own (Flyte keeps a cache there that outlives runs), another hash seed than the one before it, and
+the environment that the test gives it. What happened is read from what the program under test wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+__all__ = ["ForkServer", "LocalRuns", "ProcessOutcome"]
+
+
+@dataclass(frozen=True)
+class ProcessOutcome:
+    """How a process ended.
+
+    Attributes:
+        status: Its exit status; negative for a signal.
+        output: What it wrote to stdout and stderr.
+    """
+
+    status: int
+    output: str
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the run's task succeeded: the exit status alone does not tell."""
+        return self.status == 0 and "Completed Local Run" in self.output
+
+
+class ForkServer:
+    """Starts programs in processes that have imported some modules already.
+
+    Args:
+        modules: What to import once, such as an agent SDK. They must not start threads.
+        hash_seed: `PYTHONHASHSEED` of the processes.
+    """
+
+    def __init__(self, modules: Sequence[str], *, hash_seed: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}._forkserver", *modules],
+            env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def run(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: Path) -> int:
+        """Run the `flyte` command line, and wait for its process to end.
+
+        Args:
+            argv: The command line.
+            env: The process's whole environment.
+            cwd: The process's folder.
+            output: The file that gets its stdout and stderr.
+
+        Returns:
+            Its exit status; negative for a signal.
+        """
+        request = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "output": str(output)}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        while True:
+            answer = self._answer()
+            if "status" in answer:
+                status: int = answer["status"]
+                return status
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"The fork server ended with status {self._process.wait()}.")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@dataclass
+class LocalRuns:
+    """Starts `flyte run --local` in new processes.
+
+    Attributes:
+        home: `HOME` of the processes, where Flyte's cache and the memories live.
+        env: More environment variables, such as a model server's.
+        servers: Fork servers to take turns with; without them each process starts from nothing.
+        timeout: How long a process that starts from nothing may take, in seconds.
+    """
+
+    home: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    servers: Sequence[ForkServer] = ()
+    timeout: float = 240.0
+    _started: int = 0
+
+    def run(
+        self,
+        file: Path,
+        task: str,
+        *,
+        name: str,
+        inputs: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ProcessOutcome:
+        """Run a task, and wait for the process to end.
+
+        Args:
+            file: The program.
+            task: The task's name in it.
+            name: The run's name. A run of the same name and inputs goes on where an earlier one died.
+            inputs: The task's inputs, as the command line takes them.
+            env: Environment variables of this process.
+        """
+        self._started += 1
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("FLYTE")}
+        environment |= {"HOME": str(self.home), "NO_COLOR": "1", "COLUMNS": "200"}
+        environment |= {**self.env, **(env or {})}
+        command = [str(Path(sys.executable).with_name("flyte")), "run", "--local", "--name", name, file.name, task]
+        for key, value in (inputs or {}).items():
+            command += [f"--{key}", value]
+        output = self.home / f"process-{self._started}.log"
+        if self.servers:
+            server = self.servers[self._started % len(self.servers)]
+            status = server.run(command, env=environment, cwd=file.parent, output=output)
+        else:
+            environment["PYTHONHASHSEED"] = str(self._started)
+            with output.open("wb") as log:
+                status = subprocess.run(
+                    command,
+                    cwd=file.parent,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    timeout=self.timeout,
+                    check=False,
+                ).returncode
+        return ProcessOutcome(status, output.read_text("utf-8", "replace"))

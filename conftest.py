@@ -1,0 +1,69 @@
+"""What every test of the workspace has: an offline model server, and a home of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import flyte
+import pytest
+from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
+from flyteplugins.agents.conformance.models import ModelServer
+
+pytest_plugins = ["flyteplugins.agents.conformance.models.testing"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own: Flyte's local cache and memories outlive runs."""
+    path = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(path))
+    monkeypatch.delenv("FLYTE_AGENTS_HOME", raising=False)
+    return path
+
+
+@pytest.fixture
+def run_name() -> str:
+    """A name that no other run has."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def openai_processes() -> Iterator[tuple[ForkServer, ...]]:
+    """Two servers with different hash seeds, so that a resume never has its predecessor's."""
+    with ForkServer(["agents"], hash_seed=1) as one, ForkServer(["agents"], hash_seed=2) as two:
+        yield one, two
+
+
+@pytest.fixture
+def local_runs(home: Path, model_server: ModelServer, openai_processes: tuple[ForkServer, ...]) -> LocalRuns:
+    """Starts runs in processes of their own, against the offline model server."""
+    return LocalRuns(home, model_server.env(), openai_processes)
+
+
+@pytest.fixture
+def fresh_local_runs(home: Path, model_server: ModelServer) -> LocalRuns:
+    """The same, with processes that start from nothing."""
+    return LocalRuns(home, model_server.env())
+
+
+RunTask = Callable[..., Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture
+def run_task(tmp_path: Path, run_name: str) -> RunTask:
+    """Runs a task in this process with `flyte run --local` semantics, and returns its output or raises its error.
+
+    Running it again under the same name is what a resume in another process does: only storage is shared.
+    """
+
+    async def run(task: Any, *args: Any, name: str = run_name, **inputs: Any) -> Any:
+        await flyte.init.aio()
+        runner = flyte.with_runcontext(mode="local", name=name, run_base_dir=str(tmp_path / "runs"))
+        result = await runner.run.aio(task, *args, **inputs)
+        outputs = result.outputs()
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return run
