@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import flyte
 import pytest
-from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
+
+from flyteplugins.agents.conformance.local import METADATA, ForkServer, LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
 
 pytest_plugins = ["flyteplugins.agents.conformance.models.testing"]
@@ -38,30 +40,47 @@ def openai_processes() -> Iterator[tuple[ForkServer, ...]]:
 
 
 @pytest.fixture
-def local_runs(home: Path, model_server: ModelServer, openai_processes: tuple[ForkServer, ...]) -> LocalRuns:
+def local_runs(home: Path, model_server: ModelServer, openai_processes: tuple[ForkServer, ...]) -> Iterator[LocalRuns]:
     """Starts runs in processes of their own, against the offline model server."""
-    return LocalRuns(home, model_server.env(), openai_processes)
+    runs = LocalRuns(home, model_server.env(), openai_processes)
+    yield runs
+    runs.remove()
 
 
 @pytest.fixture
-def fresh_local_runs(home: Path, model_server: ModelServer) -> LocalRuns:
+def fresh_local_runs(home: Path, model_server: ModelServer) -> Iterator[LocalRuns]:
     """The same, with processes that start from nothing."""
-    return LocalRuns(home, model_server.env())
+    runs = LocalRuns(home, model_server.env())
+    yield runs
+    runs.remove()
 
 
 RunTask = Callable[..., Coroutine[Any, Any, Any]]
 
 
 @pytest.fixture
-def run_task(tmp_path: Path, run_name: str) -> RunTask:
+def run_folder(run_name: str) -> Iterator[Callable[[str], Path]]:
+    """Where the test's runs in this process are, by the names that the test gives them; removed afterwards."""
+
+    def folder(name: str = "") -> Path:
+        return METADATA / (f"{run_name}-{name}" if name not in ("", run_name) else run_name)
+
+    yield folder
+    for kept in METADATA.glob(f"{run_name}*"):
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(METADATA.with_name("raw_data") / kept.name, ignore_errors=True)
+
+
+@pytest.fixture
+def run_task(run_folder: Callable[[str], Path]) -> RunTask:
     """Runs a task in this process with `flyte run --local` semantics, and returns its output or raises its error.
 
     Running it again under the same name is what a resume in another process does: only storage is shared.
     """
 
-    async def run(task: Any, *args: Any, name: str = run_name, **inputs: Any) -> Any:
+    async def run(task: Any, *args: Any, name: str = "", **inputs: Any) -> Any:
         await flyte.init.aio()
-        runner = flyte.with_runcontext(mode="local", name=name, run_base_dir=str(tmp_path / "runs"))
+        runner = flyte.with_runcontext(mode="local", name=run_folder(name).name)
         result = await runner.run.aio(task, *args, **inputs)
         outputs = result.outputs()
         return outputs[0] if len(outputs) == 1 else tuple(outputs)

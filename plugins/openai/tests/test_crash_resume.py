@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 

@@ -1,17 +1,22 @@
 """An agent that is killed at a named place: four turns, two parallel task tools, a slow one, and an inline tool.
 
-`KILL` says where (`turn 1` ... `turn 4`, `tool <name>`, `committed`, or nothing), `EFFECTS` is a file that each tool body writes a line to, and
-`ANSWER` a file that gets the answer and the usage.
+`KILL` says where (`turn 1` ... `turn 4`, `tool <name>`, `committed`, or nothing), `EFFECTS` is a file that each tool body writes
+a line to, and `ANSWER` a file that gets the answer and the usage. `DAYS` moves the clock.
 """
 
 import json
 import os
+import time
 from pathlib import Path
 
 import flyte
+import time_machine
 
 from flyteplugins.agents.core import Event, TurnFinished
 from flyteplugins.agents.openai import run_agent, tool
+
+if "DAYS" in os.environ:
+    time_machine.travel(time.time() + 86400 * int(os.environ["DAYS"]), tick=True).start()
 
 env = flyte.TaskEnvironment("dialogue")
 
@@ -81,5 +86,5 @@ async def chat(message: str, memory_key: str = "") -> str:
         full_result=True,
     )
     die_at("committed")
-    Path(os.environ["ANSWER"]).write_text(json.dumps(result.as_dict()))
+    Path(os.environ["ANSWER"]).write_text(json.dumps(result.as_dict()))  # noqa: ASYNC240
     return str(result.output)

@@ -4,8 +4,8 @@ Importing an SDK takes seconds, which a test that kills forty processes pays for
 seed of its own, and forks a process for each program. Flyte is not imported before the fork, since it starts a thread that the
 child would lack; nor is anything of ours.
 
-It reads one JSON object per line from its standard input (`argv`, `env`, `cwd`, `output`), and answers each with two: the process's id when
-it has started, and its wait status when it has ended.
+It reads one JSON object per line from its standard input (`argv`, `env`, `cwd`, `output`), and answers each with two: the
+process's id when it has started, and its exit status when it has ended.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:  # as the interpreter would
+    except BaseException:  # noqa: BLE001 - as the interpreter would
         traceback.print_exc()
     finally:
         sys.stdout.flush()

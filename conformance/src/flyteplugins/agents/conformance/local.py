@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-__all__ = ["ForkServer", "LocalRuns", "ProcessOutcome"]
+__all__ = ["METADATA", "ForkServer", "LocalRuns", "ProcessOutcome"]
+
+METADATA = Path("/tmp/flyte/metadata")
+"""Where `flyte run --local` keeps its runs."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class LocalRuns:
     servers: Sequence[ForkServer] = ()
     timeout: float = 240.0
     _started: int = 0
+    _names: set[str] = field(default_factory=set)
 
     def run(
         self,
@@ -156,4 +161,19 @@ class LocalRuns:
                     timeout=self.timeout,
                     check=False,
                 ).returncode
+        self._names.add(name)
         return ProcessOutcome(status, output.read_text("utf-8", "replace"))
+
+    def records(self, name: str) -> list[Path]:
+        """The files in the records of a run, sorted by path.
+
+        Args:
+            name: The run's name.
+        """
+        return sorted(path for path in (METADATA / name / "flyte-agents").rglob("*") if path.is_file())
+
+    def remove(self) -> None:
+        """Remove what the runs left outside of their home."""
+        for name in self._names:
+            for folder in (METADATA, METADATA.with_name("raw_data")):
+                shutil.rmtree(folder / name, ignore_errors=True)

@@ -129,9 +129,8 @@ class _Renderer:
         self._open: set[int] = set()
 
     def render(self, value: object) -> Any:
-        if value is None or isinstance(value, bool):
-            return value
-        if type(value) is str:
+        kind = type(value)
+        if value is None or kind in (str, bool):
             return value
         try:
             scalar = self._scalar(value)

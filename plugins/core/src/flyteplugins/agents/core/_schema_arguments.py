@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from ._schema_coerce import Problem, check_text, problems_of, read_arguments, sentence, shape
 from ._schema_dump import stable_dump
@@ -27,6 +27,10 @@ __all__ = ["ArgumentReader", "ToolArgumentError"]
 # Bytes and non-finite floats have no JSON of their own. Dataclasses and typed dictionaries without settings share
 # these.
 _CONFIG = ConfigDict(extra="forbid", val_json_bytes="base64", ser_json_bytes="base64", ser_json_inf_nan="strings")
+
+
+# What a dump may raise: pydantic's own errors are `ValueError`s, copying odd values may fail in either of the others.
+_NO_JSON = (ValueError, TypeError, RecursionError)
 
 
 class ToolArgumentError(ValueError):
@@ -85,32 +89,44 @@ class ArgumentReader:
         described.pop("default", None)
         try:
             default = self._dump_one(name, self._defaults[name])
-            errors = self._errors({name: default})
-        except (ToolArgumentError, ValueError):
-            errors = ["has no JSON form"]
-        if errors:
-            self._without_json.add(name)
-        else:
+            readable = self._can_read(name, default)
+        except _NO_JSON:
+            readable = False
+        if readable:
             described["default"] = default
+        else:
+            self._without_json.add(name)
 
-    def _errors(self, arguments: Mapping[str, Any]) -> list[Any]:
-        """What is wrong with these arguments, apart from those that are missing."""
+    def _can_read(self, name: str, value: Any) -> bool:
+        """Whether `validate` would take this JSON value for a parameter."""
+        if check_text(value, (name,)):
+            return False
+        shaped, misplaced = self._shaped({name: value}, parse_strings=False)
         try:
-            self._read_json(self._shaped(arguments, parse_strings=False)[0])
-        except ValidationError as error:
-            return [item for item in error.errors(include_url=False) if item["loc"][:1] == tuple(arguments)]
-        return []
+            self._read(self.signature.name, shaped)
+        except ValidationError as error:  # the other parameters are missing
+            return not misplaced and all(item["loc"][:1] != (name,) for item in error.errors(include_url=False))
+        return not misplaced
 
     def validate(self, tool: str, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
         """Read arguments; see `ToolSchema.validate`."""
         try:
-            given = _json_values(read_arguments(arguments))
-        except (ValueError, RecursionError) as error:
+            given = read_arguments(arguments)
+        except ValueError as error:
             raise ToolArgumentError(f"{error}") from error
-        problems = [problem for name, value in given.items() for problem in check_text({name: value}, ())]
+        problems: list[Problem] = []
+        for name, value in given.items():
+            try:
+                given[name] = _json_value(value)
+            except _NO_JSON as error:
+                problems.append(Problem((name,), f"has no JSON form: {error}"))
+            else:
+                problems += check_text({name: given[name]}, ())
+        if problems:
+            raise ToolArgumentError(sentence(tool, problems))
         shaped, misplaced = self._shaped(given, parse_strings=False)
-        if problems or misplaced:
-            raise ToolArgumentError(sentence(tool, problems + misplaced))
+        if misplaced:
+            raise ToolArgumentError(sentence(tool, misplaced))
         try:
             read = self._read(tool, shaped)
         except ValidationError as error:
@@ -153,7 +169,7 @@ class ArgumentReader:
                 continue
             try:
                 result[name] = self._dump_one(name, value)
-            except (ValueError, TypeError, RecursionError, PydanticSerializationError) as error:
+            except _NO_JSON as error:
                 problems.append(Problem((name,), f"has no JSON form: {error}"))
         if problems:
             raise ToolArgumentError(sentence(tool, problems))
@@ -262,16 +278,11 @@ def _takes_none_by_alias(annotation: Any) -> bool:
     return aliased is not None and _takes_none(aliased)
 
 
-def _json_values(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The same as JSON values; unchanged if it is such already."""
-    if _is_json(arguments):
-        return arguments
-
-    def dump(value: Any) -> Any:
-        return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="strings")
-
-    result: dict[str, Any] = stable_dump(arguments, dump)
-    return result
+def _json_value(value: Any) -> Any:
+    """The same as JSON; unchanged if it is such already."""
+    if _is_json(value):
+        return value
+    return stable_dump(value, lambda settled: to_jsonable_python(settled, bytes_mode="base64", inf_nan_mode="strings"))
 
 
 def _is_json(value: Any) -> bool:

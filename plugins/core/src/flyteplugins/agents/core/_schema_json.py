@@ -71,12 +71,12 @@ class ParameterSchemaGenerator(GenerateJsonSchema):
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Schema:
         """Describe a dataclass."""
         with self._config_of(schema):
-            return super().dataclass_schema(schema)
+            return self._closed(super().dataclass_schema(schema))
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> Schema:
         """Describe a typed dictionary."""
         with self._config_of(schema):
-            return super().typed_dict_schema(schema)
+            return self._closed(super().typed_dict_schema(schema))
 
     def named_tuple_schema(self, schema: Any) -> Schema:
         """Describe a named tuple as an object, so that a model sees the names; pydantic has an array."""
@@ -119,6 +119,12 @@ class ParameterSchemaGenerator(GenerateJsonSchema):
             yield
         finally:
             self._configs.pop()
+
+    def _closed(self, described: Schema) -> Schema:
+        # Settings that a type has from the type around it count when it is read, but pydantic before 2.11 did not show them.
+        if self._configs[-1].get("extra_fields_behavior") == "forbid":
+            described.setdefault("additionalProperties", False)
+        return described
 
     def _object_of(self, fields: Sequence[Any]) -> Schema:
         return {
@@ -330,7 +336,9 @@ def _parts(schema: Schema) -> Iterator[Schema]:
 
 def _referred(schema: Schema) -> str | None:
     reference = schema.get("$ref")
-    return reference.removeprefix(_REF_PREFIX) if isinstance(reference, str) else None
+    if not isinstance(reference, str) or not reference.startswith(_REF_PREFIX):
+        return None
+    return reference.removeprefix(_REF_PREFIX)
 
 
 def _references(schema: Schema) -> set[str]:

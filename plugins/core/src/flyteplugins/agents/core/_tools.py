@@ -100,7 +100,7 @@ class AgentTool:
             raise ValueError(f"on_unknown is {on_unknown!r}; give 'retry' or 'fail'.")
         if self.task is not None and hidden:
             raise TypeError(
-                f"The task {target.name} takes the SDK's context in {', '.join(sorted(hidden))}, which cannot cross to its worker. "
+                f"The task {self.task.name} takes the SDK's context in {', '.join(sorted(hidden))}, which no worker has. "
                 "Pass the values that the task needs as arguments, or make the tool of a plain function."
             )
         self.schema: ToolSchema = tool_schema(self.function, name=name, description=description, hidden=hidden)

@@ -41,7 +41,7 @@ class FlyteModel(wrapt.ObjectProxy[Model]):
     async def get_response(
         self,
         system_instructions: str | None,
-        input: str | list[TResponseInputItem],  # noqa: A002 - the SDK's name
+        input: str | list[TResponseInputItem],
         model_settings: ModelSettings,
         tools: list[Tool],
         output_schema: AgentOutputSchemaBase | None,

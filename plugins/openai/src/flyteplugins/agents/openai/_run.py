@@ -23,7 +23,7 @@ DEFAULT_MAX_TURNS = 10
 
 
 async def run_agent(
-    input: str | list[TResponseInputItem],  # noqa: A002 - the surface's own word
+    input: str | list[TResponseInputItem],
     *,
     agent: Agent[Any] | None = None,
     tools: Sequence[Any] = (),

@@ -20,6 +20,7 @@ from agents.run_internal import run_loop, tool_execution
 
 from flyteplugins.agents.core import AgentError, current_run
 
+from ._clients import on_this_loop
 from ._function_tools import invoke_recorded
 from ._model import durable_model
 
@@ -59,6 +60,9 @@ def _get_model(
     if current_run() is None:
         return model
     agent: Agent[Any] = args[0] if args else kwargs["agent"]
+    config: RunConfig = args[1] if len(args) > 1 else kwargs["run_config"]
+    if model is not agent.model and model is not config.model:
+        model = on_this_loop(model)
     return durable_model(model, agent.name)
 
 
