@@ -255,7 +255,7 @@ async def test_an_item_of_an_unknown_type_survives(model_env: ModelServer, run_t
     async def asking() -> str:
         result = await run_agent("Hi?", full_result=True)
         seen.append([output.model_dump(exclude_unset=True) for output in result.native.raw_responses[0].output])
-        return result.text
+        return str(result.text)
 
     assert await run_task(asking) == await run_task(asking)
     assert model_env.journal.count() == 1
@@ -343,7 +343,7 @@ async def test_every_model_of_an_agent_graph_is_reached(model_env: ModelServer, 
         last.append(result.native.last_agent)
         if state["crash"]:
             raise Crash("Crash")
-        return result.text
+        return str(result.text)
 
     with pytest.raises(Exception, match="Crash"):
         await run_task(asking)
@@ -372,7 +372,7 @@ async def test_an_error_result_that_the_model_was_given_replays_without_a_call(
         results.append(await run_agent("Start", agent=start, full_result=True))
         if state["crash"]:
             raise Crash("Crash")
-        return results[-1].text
+        return str(results[-1].text)
 
     with pytest.raises(Exception, match="Crash"):
         await run_task(asking)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, as_agent_tool
 
 if TYPE_CHECKING:
     from agents import FunctionTool
     from agents.tool_context import ToolContext
+
+    class FlyteTool(FunctionTool):
+        """What `tool` returns, to a type checker: the SDK's tool object, which can be called like its task or function."""
+
+        __wrapped_task__: Any
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 
 __all__ = ["native_tool", "tool"]
 
@@ -19,7 +27,7 @@ _CONTEXT_TYPES = frozenset({"agents.tool_context.ToolContext", "agents.run_conte
 
 
 @overload
-def tool(target: Callable[..., Any], /) -> NativeTool: ...
+def tool(target: Callable[..., Any], /) -> FlyteTool: ...
 
 
 @overload
@@ -32,7 +40,7 @@ def tool(
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
     **options: Any,
-) -> NativeTool: ...
+) -> FlyteTool: ...
 
 
 @overload
@@ -43,7 +51,7 @@ def tool(
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
     **options: Any,
-) -> Callable[[Callable[..., Any]], NativeTool]: ...
+) -> Callable[[Callable[..., Any]], FlyteTool]: ...
 
 
 def tool(
@@ -55,7 +63,7 @@ def tool(
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
     **options: Any,
-) -> NativeTool | Callable[[Callable[..., Any]], NativeTool]:
+) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
     """Make a tool of a Flyte task or of a plain callable.
 
     On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
@@ -98,7 +106,8 @@ def tool(
     hidden = _context_parameters(target)
     if hidden:
         given["hidden"] = hidden
-    return NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
+    made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
+    return cast("FlyteTool", made)
 
 
 _OPTIONS = {
