@@ -176,7 +176,7 @@ async def agent_run(
     *,
     framework: str,
     name: str,
-    input: object,  # noqa: A002 - the surface's own word
+    input: object,
     memory_key: str | None,
     configuration: Mapping[str, object],
     classify: Callable[[BaseException], ErrorClass],
@@ -288,12 +288,16 @@ def _say_how_to_resume(scope: TaskScope, recorder: Recorder) -> None:
     scope.state.hinted = True
     if recorder.resumed:
         message = (
-            f"Run {scope.run} goes on: {recorder.count('turn')} turns and {recorder.count('tool')} tool calls are on record "
-            "and are not made again."
+            f"Run {scope.run} goes on. On record, and not made again: {_count(recorder.count('turn'), 'turn')}, "
+            f"{_count(recorder.count('tool'), 'tool call')}."
         )
     else:
         message = f"Run {scope.run} is durable. After a crash, go on with:  {_resume_command(scope.run)}"
     print(f"[flyte-agents] {message}", file=sys.stderr, flush=True)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _resume_command(run: str) -> str:

@@ -23,7 +23,7 @@ class ToolSchema:
         name: The name under which a model calls it.
         description: What a model is told of its purpose; may be empty.
         parameters: A JSON schema (draft 2020-12) for an object: properties in the order of the signature, no others
-            allowed, `$defs` where a type refers to itself.
+            allowed, `$defs` where a type refers to itself. Copy it before changing it.
         strict: Whether `parameters` can be made one of OpenAI's "strict" schemas without losing meaning.
     """
 
@@ -93,6 +93,7 @@ def tool_schema(
     name: str | None = None,
     description: str | None = None,
     hidden: Collection[str] = (),
+    documented: bool = True,
 ) -> ToolSchema:
     """Describe a function as a tool.
 
@@ -105,6 +106,8 @@ def tool_schema(
         name: A name for it other than its own.
         description: A description of it other than its docstring's.
         hidden: Names of parameters that somebody else provides, such as an SDK's context.
+        documented: Whether the docstring is read. Without it the schema has no descriptions, and costs no import of a
+            parser: enough to find out whether there can be one.
 
     Returns:
         Its schema, which can be pickled whenever `func` can.
@@ -114,7 +117,7 @@ def tool_schema(
             no JSON form, ...
         ValueError: Its name is not one that providers accept.
     """
-    reader = ArgumentReader(func, tuple(hidden))
+    reader = ArgumentReader(func, tuple(hidden), documented)
     chosen = name if name is not None else reader.signature.name
     if not _TOOL_NAME.fullmatch(chosen):
         raise ValueError(

@@ -50,14 +50,15 @@ class ArgumentReader:
     Args:
         func: The callable.
         hidden: Names of its parameters that are not part of this.
+        documented: Whether the docstring is read as well.
 
     Raises:
         TypeError: It cannot be described.
     """
 
-    def __init__(self, func: Callable[..., Any], hidden: tuple[str, ...] = ()) -> None:
-        self._origin = (func, hidden)
-        self.signature: ToolSignature = read_signature(func, hidden)
+    def __init__(self, func: Callable[..., Any], hidden: tuple[str, ...] = (), documented: bool = True) -> None:
+        self._origin = (func, hidden, documented)
+        self.signature: ToolSignature = read_signature(func, hidden, documented=documented)
         self._fields = {
             parameter.name: f"argument_{index}" for index, parameter in enumerate(self.signature.parameters)
         }

@@ -183,6 +183,8 @@ def _parsed(text: str, options: Sequence[Schema]) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text  # the type's own error says what is expected
+    if check_text(value, ()):
+        return text
     return value if any(isinstance(value, wanted[name]) for name in types & wanted.keys()) else text
 
 

@@ -59,7 +59,7 @@ class ToolSignature:
     module: str
 
 
-def read_signature(func: Callable[..., Any], hidden: Collection[str] = ()) -> ToolSignature:
+def read_signature(func: Callable[..., Any], hidden: Collection[str] = (), *, documented: bool = True) -> ToolSignature:
     """Read name, documentation and parameters of a callable.
 
     Arguments that a `functools.partial` binds by keyword are settled, and therefore not offered to a model.
@@ -67,6 +67,7 @@ def read_signature(func: Callable[..., Any], hidden: Collection[str] = ()) -> To
     Args:
         func: A function, method, `functools.partial`, class, or object with `__call__`.
         hidden: Names of parameters that somebody else provides; their annotations are not looked at.
+        documented: Whether the docstring is read as well, which costs the import of a parser.
 
     Returns:
         What was read.
@@ -94,7 +95,7 @@ def read_signature(func: Callable[..., Any], hidden: Collection[str] = ()) -> To
     if missing := sorted(set(hidden) - signature.parameters.keys()):
         raise TypeError(f"{name!r} has no parameter {missing[0]!r} to hide; it has: {', '.join(signature.parameters)}.")
 
-    docs = _documentation(target)
+    docs = _documentation(target) if documented else ToolDocs()
     namespace = _namespace(origin, target)
     parameters = []
     for parameter in signature.parameters.values():

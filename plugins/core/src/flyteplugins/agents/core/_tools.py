@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import importlib
 import inspect
 import json
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -63,7 +65,6 @@ class AgentTool:
 
     Attributes:
         name: Its name, as the model knows it.
-        description: What the model is told of it.
         task: The Flyte task that it runs, or `None` for a plain callable.
         function: The function that it runs; the task's own for a task.
         durable: Whether a plain callable's calls are recorded.
@@ -103,15 +104,19 @@ class AgentTool:
                 f"The task {self.task.name} takes the SDK's context in {', '.join(sorted(hidden))}, which no worker has. "
                 "Pass the values that the task needs as arguments, or make the tool of a plain function."
             )
-        self.schema: ToolSchema = tool_schema(self.function, name=name, description=description, hidden=hidden)
         self.hidden = frozenset(hidden)
+        # A tool that cannot be described is an error here, but reading its docstring costs an import that the worker of its
+        # task need not pay: the whole schema is made when an agent asks for it.
+        checked = tool_schema(self.function, name=name, description=description, hidden=hidden, documented=False)
+        self.name = checked.name
+        self._description = description
         self.durable = durable
         self.on_unknown: OnUnknown = on_unknown
 
-    @property
-    def name(self) -> str:
-        """Its name, as the model knows it."""
-        return self.schema.name
+    @functools.cached_property
+    def schema(self) -> ToolSchema:
+        """Its parameters, and how arguments are read."""
+        return tool_schema(self.function, name=self.name, description=self._description, hidden=self.hidden)
 
     @property
     def description(self) -> str:
@@ -120,6 +125,18 @@ class AgentTool:
 
     def __repr__(self) -> str:
         return f"<tool {self.name} of {'task ' + self.task.name if self.task else 'a function'}>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A function whose name in its module is taken by a tool cannot be pickled by reference, and the tool can.
+        module, name = getattr(self.function, "__module__", ""), getattr(self.function, "__qualname__", "")
+        found: object = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        existing = getattr(found, "__agent_tool__", None)
+        if not isinstance(existing, AgentTool) or existing.function is not self.function:
+            return super().__reduce_ex__(protocol)
+        options = {"name": self.name, "description": self._description, "hidden": self.hidden}
+        return _of_module, (module, name, options | {"durable": self.durable, "on_unknown": self.on_unknown})
 
     def __copy__(self) -> AgentTool:
         return self
@@ -247,22 +264,18 @@ class AgentTool:
         return await result if inspect.isawaitable(result) else result
 
     async def _run_function(self, kwargs: dict[str, Any]) -> object:
-        positional, named = _bind(self.function, kwargs)
+        positional, named = self.schema.bind(kwargs)
         if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(type(self.function).__call__):
             return await self.function(*positional, **named)
         result = await asyncio.to_thread(self.function, *positional, **named)
         return await result if inspect.isawaitable(result) else result
 
 
-def _bind(function: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Tell positional-only parameters from the others."""
-    named = dict(kwargs)
-    positional = [
-        named.pop(parameter.name)
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in named
-    ]
-    return positional, named
+def _of_module(module: str, name: str, options: dict[str, Any]) -> AgentTool:
+    found: object = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return as_agent_tool(found, **options)
 
 
 def describe_error(error: Exception) -> str:
@@ -302,7 +315,7 @@ def as_agent_tool(target: object, **options: Any) -> AgentTool:
             "on_unknown": existing.on_unknown,
             "hidden": existing.hidden,
         }
-        given |= {"name": existing.name, "description": existing.description}
+        given |= {"name": existing.name, "description": existing._description}
         return AgentTool(existing.task or existing.function, **(given | options))
     return AgentTool(cast("Callable[..., Any]", target), **options)
 

@@ -10,6 +10,7 @@ import asyncio
 import weakref
 from typing import Any
 
+import httpx2
 from agents import Model
 from agents.models import openai_provider
 
@@ -17,7 +18,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
 
 __all__ = ["on_this_loop"]
 
-_POOLS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpx2Client] = weakref.WeakKeyDictionary()
+_POOLS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = weakref.WeakKeyDictionary()
 
 
 def on_this_loop(model: Model) -> Model:

@@ -1,0 +1,70 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flyteplugins.agents.conformance.local import LocalRuns
+from flyteplugins.agents.conformance.models import ModelServer
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", README, re.DOTALL))
+COMMANDS = re.findall(r"<!-- run: (\w+\.py) -->\n```sh\n(.*?)\n```", README)
+
+
+def normal(text: str) -> list[str]:
+    """The lines, without the names that a run makes up, and in no order: parallel tools finish in any."""
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uuid>", text)
+    text = re.sub(r"lisbon-[0-9a-f]{6}", "lisbon-<name>", text)
+    return sorted(line.rstrip() for line in text.strip().splitlines())
+
+
+def test_the_tour_prints_what_the_readme_says(home: Path) -> None:
+    shown = re.search(r"<!-- tour -->\n```\n(.*?)\n```\n<!-- /tour -->", README, re.DOTALL)
+    assert shown is not None
+    done = subprocess.run(
+        [sys.executable, "examples/tour.py"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert normal(done.stdout) == normal(shown[1])
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_each_program_of_the_readme_runs_with_its_command(
+    local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, run_name: str, program: str, command: str
+) -> None:
+    file = tmp_path / program
+    file.write_text(PROGRAMS[program])
+    words = shlex.split(command)
+    assert words[:5] == ["flyte", "run", "--local", program, words[4]]
+    inputs = dict(zip((word.removeprefix("--") for word in words[5::2]), words[6::2], strict=True))
+    outcome = local_runs.run(file, words[4], name=run_name, inputs=inputs)
+    assert outcome.succeeded, outcome.output
+    assert model_server.journal.count() > 0
+
+
+def test_every_program_of_the_readme_is_run() -> None:
+    assert {program for program, _ in COMMANDS} == set(PROGRAMS)
+
+
+def test_every_link_and_folder_that_the_readme_names_exists() -> None:
+    folders = re.findall(r"^\| `([\w/]+)` \|", README, re.MULTILINE)
+    assert {"plugins/core", "examples"} <= set(folders)
+    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
+    assert [path for path in re.findall(r"\]\((?!https?://)([^)#]+)\)", README) if not (ROOT / path).exists()] == []
+    targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    assert [target for target in targets if f"\n{target}:" not in makefile] == []
