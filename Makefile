@@ -6,7 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DISTS  := plugins/core plugins/openai conformance
 
-.PHONY: chat test lint format types lock clean setup-run setup-test
+#   make breakages  breaks the source in each listed way, and sees that the tests notice
+.PHONY: chat test breakages lint format types lock clean setup-run setup-test
 
 chat: $(VENV)/.run
 	$(BIN)/python examples/tour.py
@@ -43,6 +44,9 @@ format: $(VENV)/.test
 
 types: $(VENV)/.test
 	$(BIN)/mypy
+
+breakages: $(VENV)/.test
+	ONLY="$(ONLY)" $(BIN)/python tests/breakages.py
 
 lock: $(BIN)/uv
 	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q requirements/run.in -o requirements/run.txt

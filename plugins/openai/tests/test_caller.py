@@ -228,6 +228,6 @@ def test_arguments_that_a_pre_built_agent_has_itself_are_refused() -> None:
     from flyteplugins.agents.openai import run_agent_sync
 
     with pytest.raises(ValueError, match="agent= together with model, name"):
-        run_agent_sync("Hi?", agent=Agent(name="a"), model="gpt-4.1", name="b")
+        run_agent_sync("Hi?", agent=Agent(name="a"), model="gpt-4.1", name="b")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"Use agent\.as_tool"):
         run_agent_sync("Hi?", tools=[Agent(name="a")])

@@ -2,26 +2,72 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from flyteplugins.agents.core import (
     AgentError,
+    AgentResult,
     EventSink,
     OnToolError,
     RunMemory,
     agent_run,
-    sync_variant,
+    run_coro_sync,
 )
+
+from ._options import AgentOptions, RunOptions
 
 if TYPE_CHECKING:
     from agents import Agent, Model, RunConfig, RunErrorHandlers, RunHooks, RunResult, Session, TResponseInputItem
 
 __all__ = ["run_agent", "run_agent_sync"]
 
+OutputT = TypeVar("OutputT")
+
 DEFAULT_MAX_TURNS = 10
 
 
+@overload
+async def run_agent(
+    input: str | list[TResponseInputItem], *, full_result: Literal[False] = ..., **options: Unpack[AgentOptions]
+) -> str: ...
+@overload
+async def run_agent(
+    input: str | list[TResponseInputItem], *, full_result: Literal[True], **options: Unpack[AgentOptions]
+) -> AgentResult[str]: ...
+@overload
+async def run_agent(
+    input: str | list[TResponseInputItem],
+    *,
+    output_type: type[OutputT],
+    full_result: Literal[False] = ...,
+    **options: Unpack[AgentOptions],
+) -> OutputT: ...
+@overload
+async def run_agent(
+    input: str | list[TResponseInputItem],
+    *,
+    output_type: type[OutputT],
+    full_result: Literal[True],
+    **options: Unpack[AgentOptions],
+) -> AgentResult[OutputT]: ...
+@overload
+async def run_agent(
+    input: str | list[TResponseInputItem],
+    *,
+    agent: Agent[Any],
+    full_result: Literal[False] = ...,
+    **options: Unpack[RunOptions],
+) -> Any: ...
+@overload
+async def run_agent(
+    input: str | list[TResponseInputItem],
+    *,
+    agent: Agent[Any],
+    full_result: Literal[True],
+    **options: Unpack[RunOptions],
+) -> AgentResult[Any]: ...
 async def run_agent(
     input: str | list[TResponseInputItem],
     *,
@@ -144,7 +190,63 @@ async def run_agent(
         return run.result(result.final_output, text, result) if full_result else result.final_output
 
 
-run_agent_sync = sync_variant(run_agent)
+@overload
+def run_agent_sync(
+    input: str | list[TResponseInputItem], *, full_result: Literal[False] = ..., **options: Unpack[AgentOptions]
+) -> str: ...
+@overload
+def run_agent_sync(
+    input: str | list[TResponseInputItem], *, full_result: Literal[True], **options: Unpack[AgentOptions]
+) -> AgentResult[str]: ...
+@overload
+def run_agent_sync(
+    input: str | list[TResponseInputItem],
+    *,
+    output_type: type[OutputT],
+    full_result: Literal[False] = ...,
+    **options: Unpack[AgentOptions],
+) -> OutputT: ...
+@overload
+def run_agent_sync(
+    input: str | list[TResponseInputItem],
+    *,
+    output_type: type[OutputT],
+    full_result: Literal[True],
+    **options: Unpack[AgentOptions],
+) -> AgentResult[OutputT]: ...
+@overload
+def run_agent_sync(
+    input: str | list[TResponseInputItem],
+    *,
+    agent: Agent[Any],
+    full_result: Literal[False] = ...,
+    **options: Unpack[RunOptions],
+) -> Any: ...
+@overload
+def run_agent_sync(
+    input: str | list[TResponseInputItem],
+    *,
+    agent: Agent[Any],
+    full_result: Literal[True],
+    **options: Unpack[RunOptions],
+) -> AgentResult[Any]: ...
+def run_agent_sync(input: str | list[TResponseInputItem], **options: Any) -> Any:
+    """Run an agent from a sync task: `run_agent` with the same arguments, and the same result.
+
+    Args:
+        input: What the user says: text, or a list of the SDK's input items.
+        options: The keywords of `run_agent`.
+
+    Returns:
+        What `run_agent` returns.
+
+    Raises:
+        RuntimeError: This thread runs an event loop, which the wait would block. Use `await run_agent(...)` there.
+    """
+    return run_coro_sync(run_agent(input, **options))
+
+
+run_agent_sync.__signature__ = inspect.signature(run_agent)  # type: ignore[attr-defined]
 
 
 def _refuse_interruptions(result: RunResult) -> None:

@@ -1,0 +1,94 @@
+"""Make each edit of `breakages.toml` in a copy of the sources, and see that the tests it names fail.
+
+Type:  make breakages                     all of them
+       make breakages ONLY="the model"    those whose name has these words in it
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("plugins", "conformance")
+
+
+@dataclass(frozen=True)
+class Breakage:
+    """An edit of the source, and the tests that must notice it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    fails: tuple[str, ...]
+
+    def occurrences(self) -> int:
+        """How often the text to replace is in the file: once, unless the list is stale."""
+        return (ROOT / self.file).read_text().count(self.old)
+
+
+def load() -> list[Breakage]:
+    """Read the list."""
+    entries = tomllib.loads((ROOT / "breakages.toml").read_text())["breakage"]
+    return [
+        Breakage(entry["name"], entry["file"], entry["old"], entry["new"], tuple(entry["fails"])) for entry in entries
+    ]
+
+
+def not_noticed(breakage: Breakage, copy: Path) -> list[str]:
+    """Run the tests of a breakage on a copy with its edit, and return those that passed all the same."""
+    for source in SOURCES:
+        shutil.rmtree(copy / source, ignore_errors=True)
+        shutil.copytree(ROOT / source, copy / source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in (
+        "tests",
+        "examples",
+        "requirements",
+        "conftest.py",
+        "pyproject.toml",
+        "README.md",
+        "breakages.toml",
+        "Makefile",
+    ):
+        target = copy / name
+        if not target.exists():
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)
+    file = copy / breakage.file
+    file.write_text(file.read_text().replace(breakage.old, breakage.new))
+    paths = [str(path) for source in SOURCES for path in sorted(copy.glob(f"{source}/**/src"))]
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-rA", *breakage.fails]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    report = done.stdout.splitlines()
+    return [
+        test
+        for test in breakage.fails
+        if not any(line.startswith((f"FAILED {test}", f"ERROR {test}")) for line in report)
+        and not any(line.startswith(f"ERROR {test.partition('::')[0]}") for line in report)
+    ]
+
+
+def main(only: str) -> int:
+    """Go through the list."""
+    unnoticed = 0
+    chosen = [breakage for breakage in load() if only in breakage.name]
+    with tempfile.TemporaryDirectory(prefix="breakages-") as folder:
+        for breakage in chosen:
+            passed = not_noticed(breakage, Path(folder))
+            unnoticed += len(passed)
+            print(f"{'NOT NOTICED' if passed else 'noticed':12} {breakage.name}", flush=True)
+            for test in passed:
+                print(f"             passed all the same: {test}")
+    print(f"{len(chosen)} breakages, {unnoticed} tests that did not notice theirs")
+    return 1 if unnoticed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ.get("ONLY", "")))
