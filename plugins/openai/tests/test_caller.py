@@ -188,6 +188,7 @@ async def test_an_event_stream_tells_the_run_and_marks_what_is_replayed(
 
     await run_task(chat)
     await run_task(chat)
+    assert model_env.journal.count() == 3
     told = [[event for event in run if not isinstance(event, RunStarted | RunFinished)] for run in runs]
     assert [event.type for event in runs[0]] == [
         "run started", "turn finished", "tool call started", "tool call finished", "turn finished", "hand-off", "turn finished",

@@ -1,1 +1,8 @@
-"""To be written."""
+"""What an adapter must show, and what it is shown with.
+
+- `models`: an offline model server that speaks the SDKs' own protocols over HTTP.
+- `plane`: a Flyte control plane on one machine, whose workers can be killed.
+- `faults`: kill a process at a named point, once.
+- `local`: `flyte run --local` in processes of their own.
+- `crash`: kill an agent at every boundary, and compare it with one that was left alone.
+"""

@@ -19,6 +19,8 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
+from flyteplugins.agents.conformance import faults
+
 
 def serve(modules: list[str]) -> None:
     """Import the modules, then fork a process for each request until the input ends."""
@@ -51,6 +53,8 @@ def _become(request: dict[str, Any]) -> NoReturn:
     sys.argv = request["argv"]
     status = 1
     try:
+        if faults.POINTS_VARIABLE in os.environ or faults.PLAN_VARIABLE in os.environ:
+            faults.install(faults.load_points(os.environ.get(faults.POINTS_VARIABLE, "")))
         from flyte.cli.main import main
 
         main()

@@ -184,6 +184,11 @@ class _Strand:
 _STRAND: contextvars.ContextVar[_Strand | None] = contextvars.ContextVar("flyteplugins.agents.strand", default=None)
 
 
+async def ask(call: Callable[[], Awaitable[T]]) -> T:
+    """Make the call of a leaf that has no record: the one place where something is paid for or done."""
+    return await call()
+
+
 class Recorder:
     """Makes and replays the leaves of one agent run.
 
@@ -411,7 +416,7 @@ class Recorder:
                 await self.scope_folder.create(f"{self.path}/started.{blank.name}", b"")
             started, began = time.time(), time.perf_counter()
             try:
-                value = await call()
+                value = await ask(call)
             except Exception as error:
                 seconds = time.perf_counter() - began
                 if on_unknown is not None:  # it has ended, so it is not unknown how
@@ -432,7 +437,7 @@ class Recorder:
                 outcome.append(Recorded(value, seconds=record.seconds, name=record.name))
             else:
                 logger.warning("Another worker recorded %s first; its outcome is used.", record.name)
-                outcome.append(self._replayed(stored, codec))
+                outcome.append(replace(self._replayed(stored, codec), replayed=False))  # this call was paid for too
             return output
 
         body = replay if found is not None else make

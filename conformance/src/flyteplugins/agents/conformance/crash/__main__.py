@@ -1,0 +1,144 @@
+"""Kill an adapter's agent at every boundary, or at random ones.
+
+python -m flyteplugins.agents.conformance.crash matrix openai --model gpt-4.1 --table README.md
+python -m flyteplugins.agents.conformance.crash soak openai --model gpt-4.1 --minutes 5 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from flyteplugins.agents.conformance.faults import Fault
+from flyteplugins.agents.conformance.local import LocalRuns
+from flyteplugins.agents.conformance.models import ModelServer
+from flyteplugins.agents.conformance.plane import LocalPlane, Modes
+
+from ._boundaries import BOUNDARIES
+from ._dialogue import Dialogue
+from ._places import LocalPlace, Place, PlanePlace
+from ._suite import crash_at
+
+COLUMNS = ("`flyte run --local`", "plane, traces not served", "plane, traces served")
+
+
+@contextmanager
+def places(dialogue: Dialogue) -> Iterator[dict[str, Place]]:
+    """Start everything that the dialogue can run on, by the column of the table."""
+    with ExitStack() as stack:
+        server = stack.enter_context(ModelServer())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crash-")))
+
+        def new(name: str) -> Path:
+            path = folder / name
+            path.mkdir()
+            return path
+
+        runs = LocalRuns(new("home"), server.env())
+        stack.callback(runs.remove)
+        found: dict[str, Place] = {COLUMNS[0]: LocalPlace(dialogue, runs, server, new("local"))}
+        for column, served in zip(COLUMNS[1:], (False, True), strict=True):
+            plane = LocalPlane(new(f"plane-{served}"), modes=Modes(serve_traces=served), env=server.env())
+            stack.callback(plane.close)
+            found[column] = PlanePlace(dialogue, plane.start(), server, new(f"program-{served}"))
+        yield found
+
+
+def matrix(dialogue: Dialogue, table: Path | None) -> int:
+    """Kill at every boundary, everywhere, with and without a memory; write the table, and return the failures."""
+    cells: dict[tuple[str, str], str] = {}
+    failures = 0
+    with places(dialogue) as found:
+        for column, place in found.items():
+            for memory in (False, True):
+                unbroken = place.run(memory=memory)
+                counts = place.boundaries()
+                for boundary in BOUNDARIES:
+                    passed, total = 0, counts.get(boundary.name, 0)
+                    for occurrence in range(1, total + 1):
+                        try:
+                            crash_at(place, unbroken, Fault(boundary.name, occurrence), memory=memory)
+                            passed += 1
+                        except AssertionError as error:
+                            print(f"{column}, memory {memory}: {error}", flush=True)
+                    failures += total - passed
+                    cell = f"{passed} of {total}"
+                    key = (boundary.name, column)
+                    cells[key] = f"{cells[key]} · {cell}" if key in cells else cell
+                    print(f"{boundary.name:14} {column:26} memory {memory!s:5} {cell}", flush=True)
+    lines = [
+        f"{dialogue.adapter}, {datetime.date.today():%Y-%m-%d}, flyte {importlib.metadata.version('flyte')}: runs that came out "
+        "like an unbroken one, of all places where that boundary is reached (without · with a memory).",
+        "",
+        f"| killed when | {' | '.join(COLUMNS)} |",
+        "|---|---|---|---|",
+        *(
+            f"| {boundary.meaning} | {' | '.join(cells[boundary.name, column] for column in COLUMNS)} |"
+            for boundary in BOUNDARIES
+        ),
+    ]
+    text = "\n".join(lines)
+    print(f"\n{text}\n{failures} failures")
+    if table is not None:
+        page = table.read_text()
+        start, end = f"<!-- crash {dialogue.adapter} -->", f"<!-- /crash {dialogue.adapter} -->"
+        if start not in page or end not in page:
+            raise SystemExit(f"{table} has no {start} and {end} to put the table between.")
+        pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+        table.write_text(pattern.sub(lambda _: f"{start}\n{text}\n{end}", page))
+    return failures
+
+
+def soak(dialogue: Dialogue, minutes: float, seed: int) -> int:
+    """Kill twice at random until the time is over, and return the failures."""
+    print(f"seed {seed}", flush=True)
+    chance = random.Random(seed)
+    end = time.monotonic() + 60 * minutes
+    failures = runs = 0
+    with places(dialogue) as found:
+        unbroken = {column: place.run(memory=True) for column, place in found.items()}
+        counts = {column: place.boundaries() for column, place in found.items()}
+        while time.monotonic() < end:
+            column = chance.choice(list(found))
+            faults: set[Fault] = set()
+            while len(faults) < 2:
+                name = chance.choice(sorted(counts[column]))
+                faults.add(Fault(name, chance.randint(1, counts[column][name])))
+            runs += 1
+            try:
+                crash_at(found[column], unbroken[column], *sorted(faults, key=str), memory=True)
+            except AssertionError as error:
+                failures += 1
+                print(f"run {runs} on {column}: {error}", flush=True)
+    print(f"{runs} runs, each killed twice; {failures} failures; seed {seed}")
+    return failures
+
+
+def main() -> int:
+    """Read the command line, and do what it says."""
+    parser = argparse.ArgumentParser(prog="python -m flyteplugins.agents.conformance.crash", description=__doc__)
+    parser.add_argument("what", choices=["matrix", "soak"])
+    parser.add_argument("adapter", help="the adapter's module below flyteplugins.agents")
+    parser.add_argument("--model", required=True, help="a model's name that the adapter sends to the offline server")
+    parser.add_argument("--table", type=Path, help="the page that gets the table, between its two marks")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=None, help="makes the same choices again; random by default")
+    options = parser.parse_args()
+    dialogue = Dialogue(options.adapter, model=options.model)
+    if options.what == "matrix":
+        return min(matrix(dialogue, options.table), 1)
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    return min(soak(dialogue, options.minutes, seed), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""`python -m flyteplugins.agents.conformance.models [--port N] [--strict|--lenient] [-- COMMAND...]`."""
+
+from __future__ import annotations
+
+import sys
+
+from ._command import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
