@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +43,8 @@ def load() -> list[Breakage]:
     ]
 
 
-def not_noticed(breakage: Breakage, copy: Path) -> list[str]:
-    """Run the tests of a breakage on a copy with its edit, and return those that passed all the same."""
+def fresh_copy(copy: Path) -> None:
+    """Copy what the tests need into a folder."""
     for source in SOURCES:
         shutil.rmtree(copy / source, ignore_errors=True)
         shutil.copytree(ROOT / source, copy / source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -60,19 +61,30 @@ def not_noticed(breakage: Breakage, copy: Path) -> list[str]:
         target = copy / name
         if not target.exists():
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)
-    file = copy / breakage.file
-    file.write_text(file.read_text().replace(breakage.old, breakage.new))
+
+
+def failed(tests: Sequence[str], copy: Path) -> set[str]:
+    """Run tests in a copy, and return those that failed."""
     paths = [str(path) for source in SOURCES for path in sorted(copy.glob(f"{source}/**/src"))]
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-rA", *breakage.fails]
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-rA", *tests]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     report = done.stdout.splitlines()
-    return [
+    return {
         test
-        for test in breakage.fails
-        if not any(line.startswith((f"FAILED {test}", f"ERROR {test}")) for line in report)
-        and not any(line.startswith(f"ERROR {test.partition('::')[0]}") for line in report)
-    ]
+        for test in tests
+        if any(line.startswith((f"FAILED {test}", f"ERROR {test}")) for line in report)
+        or any(line.startswith(f"ERROR {test.partition('::')[0]}") for line in report)
+        or not report
+    }
+
+
+def not_noticed(breakage: Breakage, copy: Path) -> list[str]:
+    """Run the tests of a breakage on a copy with its edit, and return those that passed all the same."""
+    fresh_copy(copy)
+    file = copy / breakage.file
+    file.write_text(file.read_text().replace(breakage.old, breakage.new))
+    return sorted(set(breakage.fails) - failed(breakage.fails, copy))
 
 
 def main(only: str) -> int:
@@ -80,6 +92,11 @@ def main(only: str) -> int:
     unnoticed = 0
     chosen = [breakage for breakage in load() if only in breakage.name]
     with tempfile.TemporaryDirectory(prefix="breakages-") as folder:
+        fresh_copy(Path(folder))
+        broken = failed(sorted({test for breakage in chosen for test in breakage.fails}), Path(folder))
+        if broken:
+            print(f"These fail without any breakage, so nothing can be told from them: {', '.join(sorted(broken))}")
+            return 1
         for breakage in chosen:
             passed = not_noticed(breakage, Path(folder))
             unnoticed += len(passed)
