@@ -62,6 +62,8 @@ def test_a_fault_comes_in_over_http(client: httpx.Client) -> None:
         ("/_script", {"replies": []}, "no replies"),
         ("/_script", {"replies": [{"txt": "x"}]}, "no field 'txt'"),
         ("/_script", {"replies": [{"text": "x", "structured": {}}]}, "either text or a structured value"),
+        ("/_script", {"replies": [{"calls": [{"nme": "x"}]}]}, "no field 'nme'"),
+        ("/_script", {"replies": [{"usage": {"in": 1}}]}, "no field 'in'"),
         ("/_faults", {"kind": "explode"}, "no fault 'explode'"),
         ("/_faults", {"kind": "status"}, "needs an HTTP error status"),
         ("/_faults", {"kind": "slow", "second": 1}, "no field 'second'"),

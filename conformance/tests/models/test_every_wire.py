@@ -323,6 +323,10 @@ class GeminiSpeaker(Speaker):
         return {k: v for k, v in body.items() if k != "contents"}, "contents"
 
 
+class Gemini3(GeminiSpeaker):
+    model = "gemini-3-pro-preview"
+
+
 class MistralChatSpeaker(Chat):
     name, sdk = "mistral-chat", "mistralai.client"
     call_ids: ClassVar[tuple[str, str]] = ("abcdefg00", "abcdefg01")
@@ -598,6 +602,34 @@ def test_an_altered_thinking_is_refused(model_server: ModelServer, client: httpx
     body = speaker.thinking(speaker.body([("user", "hello"), ("native", altered), ("results", results)]))
     message = refused(client, speaker, body)
     assert "altered" in message
+
+
+def without_thinking(speaker: Speaker, native: Any) -> Any:
+    if speaker.name == "anthropic-messages":
+        return [b for b in native if b["type"] != "thinking"]
+    if speaker.name == "gemini":
+        return {**native, "parts": [{k: v for k, v in p.items() if k != "thoughtSignature"} for p in native["parts"]]}
+    return [i for i in native if i["type"] != "reasoning"]
+
+
+@pytest.mark.parametrize("speaker", [Responses(), Messages(), Gemini3()], ids=["responses", "messages", "gemini 3"])
+def test_a_dropped_thinking_is_refused(model_server: ModelServer, client: httpx.Client, speaker: Speaker) -> None:
+    model_server.script("hello", Reply("So.", (call("get_weather", city="Oslo"),), thinking="Let me see."), "done")
+    first = post(client, speaker, speaker.thinking(speaker.body([("user", "hello")]))).json()
+    results = [(i, n, "x") for i, n, _ in speaker.hear(first).calls]
+    native = without_thinking(speaker, speaker.native(first))
+    body = speaker.thinking(speaker.body([("user", "hello"), ("native", native), ("results", results)]))
+    message = refused(client, speaker, body)
+    assert "missing" in message or "without its required 'reasoning' item" in message
+
+
+def test_a_body_of_another_form_is_refused_with_a_reason(
+    model_server: ModelServer, client: httpx.Client, speaker: Speaker
+) -> None:
+    body = {k: [1, "x", None] if isinstance(v, list) else v for k, v in speaker.body([("user", "hello")]).items()}
+    message = refused(client, speaker, body)
+    assert "server failed" not in message
+    assert message
 
 
 def test_an_unmatched_prompt_is_refused_and_named(

@@ -211,12 +211,17 @@ async def test_a_worker_can_be_found_again_by_what_was_noted_or_by_what_it_wrote
 
 
 async def test_what_a_worker_leaves_behind_ends_with_it(tmp_path: Path) -> None:
-    program = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
+    program = "import subprocess; print(subprocess.Popen(['sleep', '3600']).pid, flush=True)"
     worker = _start(tmp_path, program)
     assert await worker.wait() == 0
     left = int((tmp_path / "log.txt").read_text())
-    while identity(left):  # the kernel takes a moment
-        await asyncio.sleep(0.01)
+    try:
+        async with asyncio.timeout(10):
+            while identity(left):  # the kernel takes a moment
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        os.kill(left, signal.SIGKILL)
+        raise
 
 
 async def test_only_a_worker_that_handles_sigterm_hears_of_its_end(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ._connections import Connections
+from ._conversation import Conversation
 from ._delivery import Delivery
 from ._errors import Refusal
 from ._faults import Fault, FaultBook
@@ -99,7 +100,7 @@ class Application:
         self.journal.note(entry, body=call.body)
         if wire.strict and not wire.key(call):
             raise Refusal(401, f"No API key came in {' or '.join(wire.auth_headers)}.", kind="unauthorized")
-        conversation = wire.decode(call)
+        conversation = self._decoded(wire, call)
         self.journal.note(
             entry,
             model=conversation.model,
@@ -109,6 +110,7 @@ class Application:
             identity=conversation.identity,
         )
         if wire.strict:
+            wire.validate(call)
             wire.check(call, conversation)
         fault = self.faults.pick(conversation)
         if fault and fault.kind in ("status", "hang", "reset"):
@@ -138,6 +140,16 @@ class Application:
             pause=answer.reply.seconds_per_piece,
             done=lambda: self.journal.note(entry, delivered=True),
         )
+
+    @staticmethod
+    def _decoded(wire: Wire, call: HttpCall) -> Conversation:
+        try:
+            return wire.decode(call)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if wire.strict:
+                wire.validate(call)  # which says it better, where the SDK's types are at hand
+            message = f"The body has not the form of a request to {wire.name}: {type(error).__name__}: {error}."
+            raise Refusal(400, message) from error
 
     def _failed(self, wire: Wire, entry: Entry, fault: Fault) -> Response:
         self.journal.note(entry, status=fault.status, fault=str(fault), error=fault.message)

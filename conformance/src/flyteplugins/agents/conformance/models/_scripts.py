@@ -100,8 +100,11 @@ def reply_from_json(data: object) -> Reply:
     _refuse_unknown("reply", data, {f.name for f in fields(Reply)})
     values: JsonObject = dict(data)
     if "calls" in values:
+        for made in values["calls"]:
+            _refuse_unknown("call", made, {f.name for f in fields(ToolCall)})
         values["calls"] = tuple(ToolCall(**c) for c in values["calls"])
     if values.get("usage"):
+        _refuse_unknown("usage", values["usage"], {f.name for f in fields(Usage)})
         values["usage"] = Usage(**values["usage"])
     if "items" in values:
         values["items"] = tuple(values["items"])

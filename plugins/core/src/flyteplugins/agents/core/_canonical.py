@@ -117,11 +117,11 @@ class _Canonicalizer:
             case bytes() | bytearray() | memoryview():
                 return {"$bytes": base64.b64encode(bytes(value)).decode()}
             case BaseModel():
-                return self.tree(value.model_dump(mode="python", by_alias=True, exclude_unset=True), path, depth + 1)
+                return self.tree(value.model_dump(mode="python", by_alias=True, warnings=False), path, depth + 1)
             case datetime.datetime() | datetime.date() | datetime.time():
                 return {"$time": value.isoformat()}
             case datetime.timedelta():
-                return {"$seconds": str(decimal.Decimal(value // datetime.timedelta(microseconds=1)) / 1_000_000)}
+                return {"$microseconds": str(value // datetime.timedelta(microseconds=1))}
             case decimal.Decimal():
                 return {"$decimal": str(value)}
             case uuid.UUID() | pathlib.PurePath():
@@ -165,7 +165,7 @@ def canonical_json(value: object, *, path: str = "") -> bytes:
     """Write a value as canonical JSON.
 
     Args:
-        value: JSON values, pydantic models (fields that were set, by alias), dataclasses, enums, bytes, dates, decimals,
+        value: JSON values, pydantic models (all fields, by alias), dataclasses, enums, bytes, dates, decimals,
             UUIDs, paths, sets and classes, nested in any way.
         path: What to call the value in an error.
 

@@ -42,8 +42,13 @@ class MemoryUnavailableError(AgentError):
     """No storage could be found for a memory key, and the caller asked for an error in that case."""
 
 
-def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, what it was raised from or during, and the members of groups, each once."""
+def error_chain(error: BaseException, *, context: bool = False) -> Iterator[BaseException]:
+    """Yield an exception, what it was raised from, and the members of groups, each once.
+
+    Args:
+        error: The exception.
+        context: Whether to go on to what was being handled when it was raised, which need not be its cause.
+    """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -52,6 +57,8 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(current))
         yield current
-        waiting += [current.__cause__, current.__context__]
+        waiting.append(current.__cause__)
+        if context:
+            waiting.append(current.__context__)
         if isinstance(current, BaseExceptionGroup):
             waiting += current.exceptions

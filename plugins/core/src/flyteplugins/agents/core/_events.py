@@ -125,6 +125,7 @@ class ToolCallFinished(Event):
     Attributes:
         call: The SDK's id of the call.
         name: The tool's name, as the model knows it.
+        arguments: The arguments, as JSON values; the model's own text where it is not JSON.
         result: What the model is given.
         error: Why it failed, where it did.
         seconds: How long it took when it ran.
@@ -133,6 +134,7 @@ class ToolCallFinished(Event):
     type: ClassVar[str] = "tool call finished"
     call: str
     name: str
+    arguments: JSON = None
     result: str = ""
     error: str | None = None
     seconds: float = 0.0

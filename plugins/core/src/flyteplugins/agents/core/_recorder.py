@@ -16,15 +16,19 @@ The rules, and why:
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import contextvars
 import hashlib
 import importlib
+import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, Literal, Protocol, TypeVar, cast, get_args
+
+import flyte
 
 from ._canonical import JSON, UnserializableError, canonical_json, digest, fingerprint, jsonable
 from ._errors import RecordError, error_chain
@@ -36,6 +40,8 @@ from ._traces import BODY, TRACES
 __all__ = ["Codec", "DefaultErrorCodec", "ErrorCodec", "JsonCodec", "Recorded", "Recorder", "Slot", "current_slot"]
 
 logger = logging.getLogger("flyteplugins.agents")
+
+Keep = Literal["always", "durable", "never"]
 
 T = TypeVar("T")
 
@@ -77,12 +83,16 @@ class ErrorCodec(Protocol):
 
 
 class DefaultErrorCodec:
-    """Keeps an exception's class, arguments and attributes, as far as they are JSON values."""
+    """Keeps an exception's class, arguments and attributes, as far as they are JSON values or bytes."""
 
     def encode(self, error: Exception) -> JSON:
         """Turn an exception into JSON values; what has no JSON form is kept as text."""
         state = {name: _shown(value) for name, value in vars(error).items() if not name.startswith("__")}
+        members: JSON = None
+        if isinstance(error, ExceptionGroup):
+            members = [self.encode(member) for member in error.exceptions]
         return {
+            "members": members,
             "module": type(error).__module__,
             "class": type(error).__qualname__,
             "message": str(error),
@@ -97,20 +107,30 @@ class DefaultErrorCodec:
         for part in cast(str, kept["class"]).split("."):
             found = getattr(found, part)
         if not (isinstance(found, type) and issubclass(found, Exception)):
-            raise RecordError(
-                f"A recorded failure names {kept['module']}.{kept['class']}, which is not an exception class."
-            )
-        error = found.__new__(found)
-        error.args = tuple(cast("list[JSON]", kept["args"]))
-        error.__dict__.update(cast("dict[str, JSON]", kept["state"]))
+            raise TypeError(f"{kept['module']}.{kept['class']} is not an exception class")
+        args = [_unshown(item) for item in cast("list[JSON]", kept["args"])]
+        if kept["members"] is not None:
+            args = [args[0], [self.decode(member) for member in cast("list[JSON]", kept["members"])]]
+        error = found(*args) if found.__module__ == "builtins" else found.__new__(found, *args)
+        if not error.args:
+            error.args = tuple(args)
+        error.__dict__.update({name: _unshown(value) for name, value in cast("dict[str, JSON]", kept["state"]).items()})
         return error
 
 
 def _shown(value: object) -> JSON:
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
     try:
         return jsonable(value)
     except UnserializableError:
         return str(value)
+
+
+def _unshown(value: JSON) -> object:
+    if isinstance(value, dict) and value.keys() == {"$bytes"}:
+        return base64.b64decode(cast(str, value["$bytes"]))
+    return value
 
 
 @dataclass(frozen=True)
@@ -119,7 +139,7 @@ class Slot:
 
     Attributes:
         scope: The task that makes it.
-        run: The agent run's path.
+        run: The agent run's number: its identity, and which of those it is.
         name: The record's name.
         unknown: Whether an earlier attempt started it and left no outcome, so that its effect may have happened.
     """
@@ -178,7 +198,21 @@ class _Strand:
     """A line of work in which one thing follows another: the agent run itself, or one tool call of it."""
 
     owner: Recorder
+    within: str = ""
+    """The tool call that this is the inside of: equal requests of two sub-agents are told apart by it."""
     failures: list[_Failure] = field(default_factory=list)
+
+
+@dataclass
+class _PassedOver:
+    """A failure that the agent went on past."""
+
+    error: BaseException
+    folder: str
+    name: str
+    strand: _Strand
+    answered: bool = False
+    """Whether something after it was answered, so that what comes later has another cause."""
 
 
 _STRAND: contextvars.ContextVar[_Strand | None] = contextvars.ContextVar("flyteplugins.agents.strand", default=None)
@@ -195,23 +229,29 @@ class Recorder:
     Args:
         scope: The task that runs, or `None` outside of one, where everything is passed through.
         path: The agent run's folder below the scope's.
+        number: The agent run's number: its identity, and which of those it is. It stays when the configuration is edited.
         durable: Whether turns, inline tools and memory reads are recorded. Outcomes of task tools always are.
         errors: How failures that were passed over are kept.
     """
 
-    def __init__(self, scope: TaskScope | None, path: str, *, durable: bool, errors: ErrorCodec) -> None:
+    def __init__(
+        self, scope: TaskScope | None, path: str, *, number: str = "", durable: bool, errors: ErrorCodec
+    ) -> None:
         self.scope = scope
         self.path = path
+        self.number = number
         self.durable = durable and scope is not None
         self._errors = errors
         self._recorded: set[tuple[Kind, str, int]] = set()
         self._started: set[str] = set()
+        self._resumed = False
+        self._left: dict[Kind, int] = {}
+        self._broken: RecordError | None = None
+        self._followed: set[str] = set()
         self._siblings: dict[str, dict[tuple[Kind, str], list[int]]] = {}
         self._taken: dict[tuple[Kind, str], set[int]] = {}
         self._positions: dict[Kind, int] = {}
-        self._passed_over: dict[
-            int, tuple[BaseException, str]
-        ] = {}  # by id(), which lives as long as the exception does
+        self._passed_over: list[_PassedOver] = []
         self._root = _Strand(self)
         self._folder = RecordFolder(scope.folder, path) if scope else None
 
@@ -243,59 +283,95 @@ class Recorder:
         base = f"{scope.action}/{digest(identity)[:32]}"
         variant = digest(configuration)[:12]
         state = scope.state
+        names = await scope.folder.names(base)
+        numbered = [_parse_number(name.removeprefix(f"{base}/")) for name in names]
+        known = [entry for entry in numbered if entry is not None]
         with state.lock:
             running = state.started.setdefault(f"{base}/{variant}", set())
-            ordinal = next(number for number in range(len(running) + 1) if number not in running)
+            ordinal = next(count for count in range(len(running) + 1) if count not in running)
             running.add(ordinal)
-            path = f"{base}/{variant}-{ordinal}"
-            state.claimed.add(path)
-        recorder = cls(scope, path, durable=durable, errors=errors)
-        for name in await scope.folder.names(base):
+            tail = f"{variant}-{ordinal}"
+            taken = state.numbers.setdefault(base, {})
+            number = _choose_number(known, taken, tail)
+            taken[number] = tail
+        if (number, tail) not in known:
+            await scope.folder.create(f"{base}/run.{number}.{tail}", b"")
+        recorder = cls(scope, f"{base}/{tail}", number=f"{base}/{number}", durable=durable, errors=errors)
+        for name in names:
             folder, _, file = name.rpartition("/")
             recorder._enter(folder, file)
+        recorder._resumed = bool(recorder._recorded or recorder._started or recorder._siblings)
+        recorder._left = {kind: recorder._count(kind) for kind in get_args(Kind)}
         return recorder
 
     def _enter(self, folder: str, file: str) -> None:
         """Note one file of the listing."""
-        if folder == self.path and file.startswith("started."):
-            self._started.add(file.removeprefix("started."))
+        if file.startswith("started."):
+            if (
+                self.scope is not None
+                and f"{folder}/{file}" not in self.scope.state.made
+                and not (folder != self.path and self._is_twin(folder))
+            ):
+                self._started.add(file.removeprefix("started."))
             return
         address = parse_record_name(file)
         if address is None:
             return
         kind, key, ordinal = address
+        assert self.scope is not None
         if folder == self.path:
             self._recorded.add(address)
-        else:
+        elif f"{folder}/{file}" not in self.scope.state.made:
             self._siblings.setdefault(folder, {}).setdefault((kind, key), []).append(ordinal)
 
     @property
     def resumed(self) -> bool:
         """Whether an earlier attempt left records."""
-        return bool(self._recorded or self._started)
+        return self._resumed
 
     def count(self, kind: Kind) -> int:
         """How many records of a kind an earlier attempt left."""
-        return sum(1 for recorded, _, _ in self._recorded if recorded == kind)
+        return self._left.get(kind, 0)
+
+    def _count(self, kind: Kind) -> int:
+        own = sum(1 for recorded, _, _ in self._recorded if recorded == kind)
+        if own:
+            return own
+        found = [
+            address for records in self._siblings.values() for address, ordinals in records.items() for _ in ordinals
+        ]
+        return sum(1 for recorded, _ in found if recorded == kind)
 
     def release(self) -> None:
         """Give the agent run's ordinal back, since it ended without an outcome: the next equal one continues it."""
         if self.scope is not None:
             variant, _, ordinal = self.path.rpartition("-")
+            base, _, number = self.number.rpartition("/")
             with self.scope.state.lock:
                 self.scope.state.started[variant].discard(int(ordinal))
+                self.scope.state.numbers[base].pop(int(number), None)
 
     @contextlib.asynccontextmanager
     async def strand(self) -> AsyncIterator[None]:
         """Mark a tool call: failures inside it are passed over when the agent goes on after it, not when a sibling does."""
         parent = self._current_strand()
-        child = _Strand(self)
+        child = _Strand(self, within=parent.within)
         token = _STRAND.set(child)
         try:
             yield
         finally:
             _STRAND.reset(token)
             parent.failures += child.failures
+
+    def group(self, label: str) -> str:
+        """Name the Flyte group of the tool call that runs now: the same on every attempt, and no other call's.
+
+        Args:
+            label: What a person calls the agent run.
+        """
+        call = hashlib.sha256(f"{self.number}/{self._current_strand().within}".encode()).hexdigest()[:12]
+        outer = flyte.ctx().group_data
+        return f"{outer.name} / {label} {call}" if outer is not None else f"{label} {call}"
 
     def _current_strand(self) -> _Strand:
         strand = _STRAND.get()
@@ -310,7 +386,7 @@ class Recorder:
         codec: Codec[T],
         info: Callable[[T], Mapping[str, JSON]] | None = None,
         traced: bool = True,
-        always: bool = False,
+        keep: Keep = "durable",
         on_unknown: Callable[[Slot], Awaitable[None]] | None = None,
     ) -> Recorded[T]:
         """Answer a leaf from its record, or make the call and record its outcome.
@@ -322,7 +398,7 @@ class Recorder:
             codec: How the outcome is kept.
             info: A few facts about the outcome, for people and budgets.
             traced: Whether the leaf is a `flyte.trace` action. The outcome of a task tool is not: its child action shows.
-            always: Whether it is recorded even with `durable=False`.
+            keep: When it is recorded: `always`, in a `durable` run, or `never`.
             on_unknown: Marks a leaf with an effect: a marker is stored before the call, and where an earlier attempt left
                 one without an outcome, this is awaited before the call is made again.
 
@@ -334,59 +410,99 @@ class Recorder:
             RecordError: A record cannot be read back.
             Exception: Whatever the call raised, or raised in an attempt that went on past it.
         """
-        if self._folder is None or not (self.durable or always):
+        if self.scope is None:
             began = time.perf_counter()
             value = await call()
             return Recorded(value, seconds=time.perf_counter() - began)
-        key, digests = fingerprint(fields)
+        if self._broken is not None:
+            raise self._broken  # whoever swallowed it: what comes after a record that cannot be read has no ground
+        strand = self._current_strand()
+        key, digests = fingerprint({**fields, "within": strand.within} if strand.within else fields)
+        if keep == "never" or not (self.durable or keep == "always"):
+            return await self._unrecorded(kind, key, call)
         await self._go_past_failures(kind, key)
         position = self._positions[kind] = self._positions.get(kind, -1) + 1
         ordinal = self._take(kind, key)
+        blank = Record(kind, key, ordinal, None, fields=digests, position=position)
+        if kind == "tool" and strand is not self._root:
+            strand.within = blank.name
+        found: Record | None = None
         try:
             found = await self._find(kind, key, ordinal)
             if found is None:
                 await self._explain_miss(kind, digests, position)
-            return await self._leaf(
-                Record(kind, key, ordinal, None, fields=digests, position=position),
-                found,
-                call,
-                codec,
-                info,
-                traced,
-                on_unknown,
-            )
+            recorded = await self._leaf(blank, found, call, codec, info, traced, on_unknown)
         except BaseException as error:
-            if (
-                id(error) not in self._passed_over
-            ):  # a failure that was passed over is an outcome, and keeps its ordinal
+            if isinstance(error, RecordError):
+                self._broken = error
+            if found is None or found.status != "failed":  # one that was passed over is an outcome, and keeps it
                 self._taken[kind, key].discard(ordinal)
             raise
+        for passed in self._passed_over:
+            passed.answered = passed.answered or passed.strand is strand
+        return recorded
+
+    async def _unrecorded(self, kind: Kind, key: str, call: Callable[[], Awaitable[T]]) -> Recorded[T]:
+        """Make a call that is not kept. It has a place all the same, for its idempotency key and for what it calls."""
+        assert self.scope is not None
+        ordinal = self._take(kind, key)
+        name = record_name(kind, key, ordinal)
+        strand = self._current_strand()
+        if kind == "tool" and strand is not self._root:
+            strand.within = name
+        token = _SLOT.set(Slot(self.scope, self.number, name))
+        began = time.perf_counter()
+        try:
+            value = await call()
+        except BaseException:
+            self._taken[kind, key].discard(ordinal)
+            raise
+        finally:
+            _SLOT.reset(token)
+        return Recorded(value, seconds=time.perf_counter() - began)
 
     def _take(self, kind: Kind, key: str) -> int:
+        """Take the first ordinal that is free, and whose record did not answer somebody else."""
         taken = self._taken.setdefault((kind, key), set())
-        ordinal = next(number for number in range(len(taken) + 1) if number not in taken)
+        consumed = self.scope.state.consumed if self.scope else {}
+        ordinal = 0
+        while ordinal in taken or (
+            consumed.get(f"{self.path}/{record_name(kind, key, ordinal)}", self.path) != self.path
+        ):
+            ordinal += 1
         taken.add(ordinal)
         return ordinal
 
     async def _find(self, kind: Kind, key: str, ordinal: int) -> Record | None:
-        """Look for the record, in our folder and then in those that no agent run of this attempt has as its own."""
+        """Look for the record: in our folder, then among what an earlier attempt left in those of equal agent runs.
+
+        The others' records count when a run was edited since, or when equal runs start in another order than before.
+        """
         assert self._folder is not None
         assert self.scope is not None
         state = self.scope.state
-        name = record_name(kind, key, ordinal)
-        if (kind, key, ordinal) in self._recorded and f"{self.path}/{name}" not in state.consumed:
+        if (kind, key, ordinal) in self._recorded:
+            name = record_name(kind, key, ordinal)
+            state.consumed[f"{self.path}/{name}"] = self.path
             return await self._folder.read(name)
-        for folder, records in self._siblings.items():
-            if folder in state.claimed:
+        for folder, records in sorted(self._siblings.items()):
+            if kind != "turn" and folder not in self._followed and self._is_twin(folder):
                 continue
-            for other in records.get((kind, key), ()):
+            for other in sorted(records.get((kind, key), ())):
                 path = f"{folder}/{record_name(kind, key, other)}"
                 if path in state.consumed:
                     continue
                 if kind != "memory":  # any number of runs may start from one transcript
-                    state.consumed.add(path)
-                return await RecordFolder(self.scope.folder, folder).read(record_name(kind, key, other))
+                    state.consumed[path] = self.path
+                if kind == "turn":
+                    self._followed.add(folder)
+                found = await RecordFolder(self.scope.folder, folder).read(record_name(kind, key, other))
+                return replace(found, folder=folder)
         return None
+
+    def _is_twin(self, folder: str) -> bool:
+        """Whether a folder is that of an equal agent run with an equal configuration, whose tool calls are its own."""
+        return folder.rpartition("-")[0] == self.path.rpartition("-")[0]
 
     async def _leaf(
         self,
@@ -401,8 +517,9 @@ class Recorder:
         assert self._folder is not None
         assert self.scope is not None
         folder = self._folder
-        slot = Slot(self.scope, self.path, blank.name, unknown=blank.name in self._started)
+        slot = Slot(self.scope, self.number, blank.name, unknown=blank.name in self._started)
         outcome: list[Recorded[T]] = []
+        ran: list[bool] = []
 
         async def replay() -> str:
             assert found is not None
@@ -413,10 +530,16 @@ class Recorder:
             if on_unknown is not None:
                 if slot.unknown:
                     await on_unknown(slot)
-                await self.scope_folder.create(f"{self.path}/started.{blank.name}", b"")
+                marker = f"{self.path}/started.{blank.name}"
+                slot.scope.state.made.add(marker)
+                await self.scope_folder.create(marker, b"")
             started, began = time.time(), time.perf_counter()
             try:
                 value = await ask(call)
+            except asyncio.CancelledError:
+                if on_unknown is not None:
+                    self._started.add(blank.name)
+                raise
             except Exception as error:
                 seconds = time.perf_counter() - began
                 if on_unknown is not None:  # it has ended, so it is not unknown how
@@ -433,6 +556,7 @@ class Recorder:
                 info=info(value) if info else {},
             )
             output, stored = await folder.write(record)
+            self._note_made(record)
             if stored is None:
                 outcome.append(Recorded(value, seconds=record.seconds, name=record.name))
             else:
@@ -446,14 +570,19 @@ class Recorder:
             context.run(_SLOT.set, slot)
 
         async def in_own_context() -> str:
+            ran.append(True)
             return await asyncio.get_running_loop().create_task(body(), context=context)
 
         if not traced:
             await in_own_context()
             return outcome[0]
         token = BODY.set(in_own_context)
+        output = ""
         try:
             output = await TRACES[blank.kind](f"{self.path}/{blank.name}")
+        except Exception:
+            if found is None or outcome or ran:
+                raise  # else Flyte served an error of an earlier attempt, and our record knows better
         finally:
             BODY.reset(token)
         if not outcome:  # Flyte answered the trace itself
@@ -474,7 +603,8 @@ class Recorder:
         """Give a record's outcome back, or raise the failure that it holds."""
         if record.status == "failed":
             error = self._decode_failure(record)
-            self._passed_over[id(error)] = (error, record.name)
+            folder = record.folder or self.path
+            self._passed_over.append(_PassedOver(error, folder, record.name, self._current_strand()))
             raise error
         try:
             value = codec.decode(record.payload)
@@ -507,8 +637,16 @@ class Recorder:
                 continue  # the same request once more: a retry, not a way past it
             try:
                 payload = self._errors.encode(failure.error)
-            except Exception as error:  # noqa: BLE001 - an SDK's exception may hold anything; the cost is one more request
-                logger.warning("A failure cannot be recorded, so a resume will make its request again: %s", error)
+                again = self._errors.decode(json.loads(json.dumps(payload)))
+                rebuilt = type(again) is type(failure.error) and str(again) == str(failure.error)
+            except Exception as error:  # noqa: BLE001 - an SDK's exception may hold anything
+                logger.debug("A failure cannot be recorded: %r", error)
+                rebuilt = False
+            if not rebuilt:
+                logger.warning(
+                    "A %s that the agent went on past cannot be recorded, so a resume makes its request again.",
+                    type(failure.error).__qualname__,
+                )
                 continue
             record = Record(
                 failure.kind,
@@ -521,8 +659,15 @@ class Recorder:
                 seconds=failure.seconds,
                 position=failure.position,
             )
-            await self._folder.write(record)
-            self._passed_over[id(failure.error)] = (failure.error, record.name)
+            _, stored = await self._folder.write(record)
+            if stored is None:  # else another worker has an outcome there, which is not ours to withdraw
+                self._note_made(record)
+                self._passed_over.append(_PassedOver(failure.error, self.path, record.name, strand))
+
+    def _note_made(self, record: Record) -> None:
+        assert self.scope is not None
+        self.scope.state.made.add(f"{self.path}/{record.name}")
+        self._recorded.add((record.kind, record.key, record.ordinal))
 
     async def withdraw_failures(self, error: BaseException) -> None:
         """A failure ended the agent run after all: have its request made again by the next attempt.
@@ -530,16 +675,17 @@ class Recorder:
         Args:
             error: What ended the agent run.
         """
-        if self._folder is None:
+        if self.scope is None:
             return
-        for cause in error_chain(error):
-            passed = self._passed_over.pop(id(cause), None)
-            if passed is not None:
-                await self._folder.delete(passed[1])
+        causes = {id(cause) for cause in error_chain(error)}
+        perhaps = {id(cause) for cause in error_chain(error, context=True)}
+        for passed in self._passed_over:
+            if id(passed.error) in causes or (id(passed.error) in perhaps and not passed.answered):
+                await RecordFolder(self.scope.folder, passed.folder).delete(passed.name)
 
     async def _explain_miss(self, kind: Kind, digests: Mapping[str, str], position: int) -> None:
         """Log which field of a request differs from what the interrupted attempt asked at this point."""
-        if not self._recorded or kind == "memory":
+        if not self._resumed or kind == "memory":
             return
         assert self._folder is not None
         asked = {(other, key) for other, key in self._taken}
@@ -556,3 +702,23 @@ class Recorder:
                     kind.capitalize(), position + 1, self.path, ", ".join(changed),
                 )  # fmt: skip
                 return
+
+
+def _parse_number(name: str) -> tuple[int, str] | None:
+    """Read the file that gives an agent run its number: `run.<number>.<variant>-<ordinal>`."""
+    match name.split("."):
+        case ["run", number, tail] if number.isdecimal():
+            return int(number), tail
+    return None
+
+
+def _choose_number(known: Sequence[tuple[int, str]], taken: Mapping[int, str], tail: str) -> int:
+    """Choose the number of an agent run: its own, else that of an edited one that nobody continues, else a new one."""
+    own = [number for number, other in known if other == tail and number not in taken]
+    if own:
+        return min(own)
+    left = {number for number, _ in known} - taken.keys()
+    left -= {number for number, other in known if other in taken.values()}
+    if left:
+        return min(left)
+    return max([-1, *taken, *(number for number, _ in known)]) + 1

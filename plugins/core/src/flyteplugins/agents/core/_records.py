@@ -46,6 +46,7 @@ class Record:
         seconds: How long the call took.
         position: How many leaves of this kind the agent run had asked for before this one.
         info: A few facts for people and budgets (`model`, `usage`, ...), as JSON values.
+        folder: Where it was found, if that is not its agent run's own folder. Not stored.
     """
 
     kind: Kind
@@ -58,6 +59,7 @@ class Record:
     seconds: float = 0.0
     position: int = 0
     info: Mapping[str, JSON] = field(default_factory=dict)
+    folder: str = ""
 
     @property
     def name(self) -> str:
@@ -86,6 +88,11 @@ def payload_text(payload: JSON) -> str:
     except UnicodeEncodeError:  # lone surrogates survive as escapes
         return json.dumps(payload, separators=(",", ":"))
     return text
+
+
+_ENTRIES = frozenset(
+    {"kind", "key", "ordinal", "status", "fields", "started", "seconds", "position", "info", "sha256", "bytes"}
+)
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,11 @@ class RecordFolder:
             )
         if not separator:
             raise _damaged(where, "it ends in its header")
+        missing = sorted(_ENTRIES - header.keys())
+        if missing:
+            raise _damaged(where, f"its header lacks {', '.join(missing)}")
+        if record_name(header["kind"], header["key"], header["ordinal"]) != name:
+            raise _damaged(where, f"it is the record {record_name(header['kind'], header['key'], header['ordinal'])}")
         if "uri" in header:
             data = await self._read_payload(header["uri"], where)
         if len(data) != header["bytes"] or hashlib.sha256(data).hexdigest() != header["sha256"]:

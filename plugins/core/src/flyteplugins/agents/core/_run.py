@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from ._canonical import UnserializableError, jsonable
 from ._errors import AgentError, ErrorClass, error_chain
@@ -20,7 +20,6 @@ from ._events import (
     RunFinished,
     RunStarted,
     ToolCallFinished,
-    ToolCallStarted,
     TurnFinished,
     deliver,
 )
@@ -42,9 +41,20 @@ OnToolError = Literal["model", "raise"]
 _CURRENT: ContextVar[AgentRun | None] = ContextVar("flyteplugins.agents.run", default=None)
 
 
+_PLACE: ContextVar[AgentRun | None] = ContextVar("flyteplugins.agents.place", default=None)
+"""The agent run of whose `max_concurrent_tools` places this code holds one."""
+
+
 def current_run() -> AgentRun | None:
-    """The agent run that this code belongs to, if any."""
-    return _CURRENT.get()
+    """The agent run that this code belongs to, if any.
+
+    A child task does not belong to its parent's: on a laptop it runs in the parent's context, on a cluster it does not.
+    """
+    run = _CURRENT.get()
+    if run is None or run.scope is None:
+        return run
+    scope = current_scope()
+    return run if scope is not None and scope.identity == run.scope.identity else None
 
 
 class AgentRun:
@@ -83,20 +93,28 @@ class AgentRun:
         self.usage = RunUsage()
         self.turns: list[TurnRecord] = []
         self.tool_calls: list[ToolCallRecord] = []
-        self._arguments: dict[str, Any] = {}
         self._began = time.perf_counter()
         self._sinks = sinks
         self._broken_sinks: set[int] = set()
-        self._tools = asyncio.Semaphore(max_concurrent_tools) if max_concurrent_tools else contextlib.nullcontext()
+        self._tools = asyncio.Semaphore(max_concurrent_tools) if max_concurrent_tools else None
 
     @property
     def id(self) -> str:
         """The agent run's id, unique within the Flyte run; its name outside of a task."""
         return self.recorder.path or self.name
 
-    def tool_slot(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """Wait for one of the `max_concurrent_tools` places, and hold it."""
-        return self._tools
+    @contextlib.asynccontextmanager
+    async def tool_slot(self) -> AsyncIterator[None]:
+        """Wait for one of the `max_concurrent_tools` places, and hold it; a tool that calls a tool has one already."""
+        if self._tools is None or _PLACE.get() is self:
+            yield
+            return
+        async with self._tools:
+            token = _PLACE.set(self)
+            try:
+                yield
+            finally:
+                _PLACE.reset(token)
 
     async def emit(self, event: Event) -> None:
         """Tell everybody who listens about an event.
@@ -156,13 +174,11 @@ class AgentRun:
                         error=event.error,
                     )
                 )
-            case ToolCallStarted():
-                self._arguments[event.call] = event.arguments
             case ToolCallFinished():
                 self.tool_calls.append(
                     ToolCallRecord(
                         name=event.name,
-                        arguments=self._arguments.pop(event.call, None),
+                        arguments=event.arguments,
                         result=event.result,
                         seconds=event.seconds,
                         replayed=event.replayed,
@@ -218,9 +234,12 @@ async def agent_run(
         raise ValueError(f"observability is {observability!r}; give True, False or 'structure'.")
     scope = current_scope()
     identity = {"name": name, "input": input, "memory_key": memory_key, "parent": _parent()}
-    recorder = await Recorder.open(
-        scope, identity=identity, configuration=configuration, durable=durable, errors=errors
-    )
+    try:
+        recorder = await Recorder.open(
+            scope, identity=identity, configuration=configuration, durable=durable, errors=errors
+        )
+    except UnserializableError as error:
+        raise AgentError(f"{type(error).__name__}: {error}") from error
     report = RunReport.begin(name, contents=observability is True) if scope is not None and observability else None
     sinks: list[EventSink] = [sink for sink in (report, on_event) if sink is not None]
     run = AgentRun(
@@ -269,7 +288,8 @@ def _parent() -> str | None:
     if parent is None:
         return None
     slot = current_slot()
-    return f"{parent.id}/{slot.name}" if slot is not None and slot.run == parent.id else parent.id
+    number = parent.recorder.number or parent.name
+    return f"{number}/{slot.name}" if slot is not None and slot.run == number else number
 
 
 def _shown(value: object) -> str:

@@ -27,15 +27,17 @@ class AttemptState:
 
     Attributes:
         started: How many agent runs of each identity are running or have finished; gives the next one its ordinal.
-        claimed: Folders of agent runs that an agent run of this attempt has as its own.
-        consumed: Records, by path, that were taken over from a folder that nobody had claimed.
+        numbers: Which number of its identity each agent run of this attempt has, by identity.
+        made: Records, by path, that this attempt made: nobody takes them for those of an earlier one.
+        consumed: Records, by path, that answered an agent run, and which one.
         hinted: Whether the way to resume was printed.
         lock: Held while the sets are changed, since agents may run in several threads.
     """
 
     started: dict[str, set[int]] = field(default_factory=dict)
-    claimed: set[str] = field(default_factory=set)
-    consumed: set[str] = field(default_factory=set)
+    numbers: dict[str, dict[int, str]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    consumed: dict[str, str] = field(default_factory=dict)
     hinted: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -11,14 +11,26 @@ import contextlib
 import functools
 import os
 import pathlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 __all__ = ["Folder"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="flyte-agents-storage")
+"""Threads of storage's own: the loop's default ones may all be held by sync tools that wait for storage."""
+
+
+async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, functools.partial(function, *args, **kwargs))
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ class Folder:
 
         try:
             if self.is_local:
-                await asyncio.to_thread(self._create_local, name, data)
+                await _in_thread(self._create_local, name, data)
             else:
                 await self._store().put_async(name, data, mode="create")
         except AlreadyExistsError:
@@ -92,7 +104,7 @@ class Folder:
             FileNotFoundError: There is none of that name.
         """
         if self.is_local:
-            return await asyncio.to_thread(pathlib.Path(self.uri, name).read_bytes)
+            return await _in_thread(pathlib.Path(self.uri, name).read_bytes)
         result = await self._store().get_async(name)  # its NotFoundError is a FileNotFoundError
         return bytes(await result.bytes_async())
 

@@ -77,7 +77,7 @@ def run_coro_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     started: concurrent.futures.Future[asyncio.Task[T]] = concurrent.futures.Future()
 
     def start() -> None:
-        task = loop.create_task(coroutine, context=context)
+        task = loop.create_task(_contained(coroutine), context=context)
         started.set_result(task)
         task.add_done_callback(functools.partial(_hand_over, done))
 
@@ -91,13 +91,28 @@ def run_coro_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+class _ExitError(Exception):
+    """Carries an exception that would end the loop's thread out of it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+async def _contained(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ExitError(error) from error
+
+
 def _hand_over(done: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None:
     if task.cancelled():
         done.set_exception(asyncio.CancelledError())
         return
     error = task.exception()
     if error is not None:
-        done.set_exception(error)
+        done.set_exception(error.error if isinstance(error, _ExitError) else error)
     else:
         done.set_result(task.result())
 

@@ -19,11 +19,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import flyte
 import flyte.errors
 from flyte.extend import AsyncFunctionTaskTemplate, TaskTemplate
 
-from ._canonical import JSON, canonical_json
-from ._errors import AgentError
+from ._canonical import JSON, UnserializableError, canonical_json, jsonable
+from ._errors import AgentError, RecordError
 from ._events import ToolCallFinished, ToolCallStarted
 from ._recorder import JsonCodec, Slot, current_slot
 from ._render import render_result
@@ -133,7 +134,8 @@ class AgentTool:
         for part in name.split("."):
             found = getattr(found, part, None)
         existing = getattr(found, "__agent_tool__", None)
-        if not isinstance(existing, AgentTool) or existing.function is not self.function:
+        named = existing.function if isinstance(existing, AgentTool) else getattr(found, "func", None)
+        if found is self.function or named is not self.function:
             return super().__reduce_ex__(protocol)
         options = {"name": self.name, "description": self._description, "hidden": self.hidden}
         return _of_module, (module, name, options | {"durable": self.durable, "on_unknown": self.on_unknown})
@@ -180,11 +182,12 @@ class AgentTool:
             except BaseException as error:
                 seconds = time.perf_counter() - began
                 problem = f"{type(error).__name__}: {error}"
-                await run.emit(ToolCallFinished(**event, result="", error=problem, seconds=seconds))
+                await run.emit(ToolCallFinished(**event, arguments=shown, error=problem, seconds=seconds))
                 raise
             await run.emit(
                 ToolCallFinished(
                     **event,
+                    arguments=shown,
                     result=outcome.text,
                     error=outcome.error,
                     seconds=outcome.seconds,
@@ -209,9 +212,6 @@ class AgentTool:
                 kwargs | dict(injected), on_tool_error=run.on_tool_error, control_flow=run.control_flow
             )
 
-        if self.task is None and not self.durable:
-            payload = cast("dict[str, JSON]", await make())
-            return ToolOutcome(text=cast(str, payload["text"]), error=cast("str | None", payload["error"]))
         recorded = await run.recorder.record(
             "tool",
             {"tool": self.name, "arguments": self.schema.dump(kwargs)},
@@ -219,7 +219,7 @@ class AgentTool:
             codec=JsonCodec(),
             info=lambda payload: {"tool": self.name, "error": cast("dict[str, JSON]", payload)["error"]},
             traced=self.task is None,
-            always=self.task is not None,
+            keep="always" if self.task is not None else "durable" if self.durable else "never",
             on_unknown=None if self.task is not None else self._started_before,
         )
         payload = cast("dict[str, JSON]", recorded.value)
@@ -248,6 +248,8 @@ class AgentTool:
             value = await (self._run_task(self.task, kwargs) if self.task is not None else self._run_function(kwargs))
         except control_flow:
             raise
+        except RecordError:  # a record that cannot be read is nothing that a model could act on
+            raise
         except Exception as error:
             problem = describe_error(error)
             if on_tool_error == "raise":
@@ -256,6 +258,12 @@ class AgentTool:
         return {"text": render_result(value), "error": None}
 
     async def _run_task(self, task: AnyTask, kwargs: dict[str, Any]) -> object:
+        run = current_run()
+        if run is not None and run.scope is not None:
+            # Flyte tells equal children apart by counting them, and a call that is answered from its record is not counted.
+            # A group of their own gives each call the same child on every attempt, and shows whose call it is.
+            with flyte.group(run.recorder.group(run.name)):
+                return await task.aio(**kwargs)
         if current_scope() is not None:
             return await task.aio(**kwargs)
         result = await asyncio.to_thread(
@@ -293,7 +301,14 @@ def _shown_arguments(arguments: str | bytes | Mapping[str, Any] | None) -> JSON:
             return cast(JSON, json.loads(arguments or "{}"))
         except ValueError:
             return arguments
-    return cast(JSON, dict(arguments or {}))
+    return _json_values(dict(arguments or {}))
+
+
+def _json_values(arguments: dict[str, Any]) -> JSON:
+    try:
+        return jsonable(arguments)
+    except UnserializableError:
+        return str(arguments)
 
 
 def as_agent_tool(target: object, **options: Any) -> AgentTool:

@@ -5,6 +5,7 @@ An agent used as a tool is not one leaf: its turns and tools are leaves of their
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -18,7 +19,6 @@ from agents.tool_context import ToolContext
 from flyteplugins.agents.core import (
     JSON,
     AgentRun,
-    Recorded,
     ToolCallFinished,
     ToolCallStarted,
     UnserializableError,
@@ -63,30 +63,35 @@ async def invoke_recorded(
         "call": context.tool_call_id,
         "name": function_tool.qualified_name,
     }
+    shown = _parsed(arguments)
+    is_agent = function_tool._is_agent_tool
     async with run.recorder.strand():
-        await run.emit(ToolCallStarted(**event, arguments=_parsed(arguments)))
+        await run.emit(ToolCallStarted(**event, arguments=shown))
         began = time.perf_counter()
         try:
-            if function_tool._is_agent_tool:
-                recorded = Recorded(await call())
-                seconds = time.perf_counter() - began
-            else:
-                async with run.tool_slot():
-                    recorded = await run.recorder.record(
-                        "tool",
-                        {"tool": function_tool.qualified_name, "arguments": _parsed(arguments)},
-                        call,
-                        codec=_ResultCodec(function_tool.qualified_name),
-                        info=lambda _: {"tool": function_tool.qualified_name},
-                        on_unknown=_again,
-                    )
-                seconds = recorded.seconds
+            async with contextlib.nullcontext() if is_agent else run.tool_slot():
+                recorded = await run.recorder.record(
+                    "tool",
+                    {"tool": function_tool.qualified_name, "arguments": shown},
+                    call,
+                    codec=_ResultCodec(function_tool.qualified_name),
+                    info=lambda _: {"tool": function_tool.qualified_name},
+                    keep="never" if is_agent else "durable",
+                    on_unknown=_again,
+                )
         except BaseException as error:
             problem = f"{type(error).__name__}: {error}"
-            await run.emit(ToolCallFinished(**event, error=problem, seconds=time.perf_counter() - began))
+            seconds = time.perf_counter() - began
+            await run.emit(ToolCallFinished(**event, arguments=shown, error=problem, seconds=seconds))
             raise
         await run.emit(
-            ToolCallFinished(**event, result=_shown(recorded.value.output), seconds=seconds, replayed=recorded.replayed)
+            ToolCallFinished(
+                **event,
+                arguments=shown,
+                result=_shown(recorded.value.output),
+                seconds=recorded.seconds,
+                replayed=recorded.replayed,
+            )
         )
         return recorded.value
 

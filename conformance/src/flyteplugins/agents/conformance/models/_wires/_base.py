@@ -76,6 +76,10 @@ class Wire(ABC):
         """Read a request; raises `Refusal` for what cannot be read at all."""
 
     @abstractmethod
+    def validate(self, call: HttpCall) -> None:
+        """Refuse a body whose fields the SDK's types do not allow (strict mode)."""
+
+    @abstractmethod
     def check(self, call: HttpCall, conversation: Conversation) -> None:
         """Refuse what the provider would refuse (strict mode)."""
 

@@ -93,12 +93,16 @@ class AnthropicMessages(Wire):
             body=body,
         )
 
-    def check(self, call: HttpCall, conversation: Conversation) -> None:
-        """Check field names and types, that results follow their calls, and that thinking is unchanged."""
+    def validate(self, call: HttpCall) -> None:
+        """Check field names and types, of the beta where the request is one."""
         body = call.body
         if problem := self._types["beta" in call.query, bool(body.get("stream"))].problem(body):
             where, what = problem
             raise Refusal(400, f"{where}: {what}", param=where)
+
+    def check(self, call: HttpCall, conversation: Conversation) -> None:
+        """Check that results follow their calls, and that thinking is unchanged."""
+        body = call.body
         messages = body["messages"]
         if not messages:
             raise Refusal(400, "messages: at least one message is required", param="messages")

@@ -113,11 +113,14 @@ class Gemini(Wire):
             body=body,
         )
 
-    def check(self, call: HttpCall, conversation: Conversation) -> None:
-        """Check field names and types, calls against responses, and that thought signatures are unchanged."""
+    def validate(self, call: HttpCall) -> None:
+        """Check field names and types."""
         if problem := self._type.problem(call.body):
             where, what = problem
             raise Refusal(400, f"Invalid JSON payload received at '{where}': {what}.", param=where)
+
+    def check(self, call: HttpCall, conversation: Conversation) -> None:
+        """Check calls against responses, and that thought signatures are unchanged."""
         contents = call.body["contents"]
         if not contents:
             raise Refusal(400, "contents is not specified: at least one content is required.", param="contents")

@@ -55,9 +55,12 @@ class MistralChat(Wire):
             body=body,
         )
 
-    def check(self, call: HttpCall, conversation: Conversation) -> None:
-        """Check field names and types, call ids, results against calls, the last role and thinking."""
+    def validate(self, call: HttpCall) -> None:
+        """Check field names and types."""
         mistral.invalid(self._types[bool(call.body.get("stream"))], call.body)
+
+    def check(self, call: HttpCall, conversation: Conversation) -> None:
+        """Check call ids, results against calls, the last role and thinking."""
         messages = call.body["messages"]
         if not messages:
             raise Refusal(422, "messages: at least one message is required", param="messages")

@@ -88,6 +88,7 @@ class MistralConversations(Wire):
         self._conversations: dict[str, Stored] = {}
         self._agents: dict[str, JsonObject] = {}
         self._begun = 0
+        self._created = 0
 
     def call_id(self, ids: Ids, index: int) -> str:
         """Return the id of a call in Mistral's form."""
@@ -191,10 +192,13 @@ class MistralConversations(Wire):
                     param="tool_confirmations",
                 )
 
+    def validate(self, call: HttpCall) -> None:
+        """Check field names and types."""
+        mistral.invalid(self._types[call.path, bool(call.body.get("stream"))], call.body)
+
     def check(self, call: HttpCall, conversation: Conversation) -> None:
-        """Check field names and types, that something was put in, results against calls, and thinking."""
+        """Check that something was put in, results against calls, and thinking."""
         body = call.body
-        mistral.invalid(self._types[call.path, bool(body.get("stream"))], body)
         appends = call.path == self.paths[1]
         if not body.get("inputs") and not (appends and body.get("tool_confirmations")) and call.path != self.paths[2]:
             raise Refusal(422, "inputs: the list or text is empty, so there is nothing to answer", param="inputs")
@@ -386,7 +390,7 @@ class MistralConversations(Wire):
     def _create_agent(self, call: HttpCall) -> object:
         if self.strict:
             mistral.invalid(self._agent_types["POST"], call.body)
-        agent_id = "ag_" + digest("agent", len(self._agents), call.body)[:32]
+        agent_id = "ag_" + digest("agent", self._created, call.body)[:32]
         agent: JsonObject = {
             "object": "agent",
             "id": agent_id,
@@ -400,6 +404,7 @@ class MistralConversations(Wire):
         }
         for other in agent.get("handoffs") or ():
             self._agent(str(other))
+        self._created += 1
         self._agents[agent_id] = agent
         return agent
 

@@ -53,12 +53,15 @@ class OpenAIChat(Wire):
             body=body,
         )
 
-    def check(self, call: HttpCall, conversation: Conversation) -> None:
-        """Check field names and types, and that the results follow their calls."""
+    def validate(self, call: HttpCall) -> None:
+        """Check field names and types."""
         body = {**call.body, "messages": [_without_reasoning(m) for m in call.body["messages"]]}
         if problem := self._types[bool(body.get("stream"))].problem(body):
             where, what = problem
             raise Refusal(400, f"Invalid request at '{where}': {what}.", param=where)
+
+    def check(self, call: HttpCall, conversation: Conversation) -> None:
+        """Check that the results follow their calls."""
         if not call.body["messages"]:
             raise Refusal(400, "Invalid 'messages': empty array. Expected at least one message.", param="messages")
         check_pairing(conversation, adjacent=True)

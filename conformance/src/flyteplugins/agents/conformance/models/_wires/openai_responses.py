@@ -68,6 +68,7 @@ class OpenAIResponses(Wire):
         self._conversations: dict[str, StoredConversation] = {}
         self._items: dict[str, JsonObject] = {}
         self._follows: dict[str, str] = {}  # id of an issued item -> id of the reasoning item right before it
+        self._created = 0
         self._own_forms: set[str] = set()  # canonical forms of items that came from a script
 
     # -- requests
@@ -142,12 +143,13 @@ class OpenAIResponses(Wire):
         return self._conversations[conversation_id]
 
     def check(self, call: HttpCall, conversation: Conversation) -> None:
-        """Check field names and types, calls against outputs, and that reasoning comes back as it was sent."""
-        self._check_types(call.body)
+        """Check calls against outputs, and that reasoning comes back as it was sent."""
         check_pairing(conversation, adjacent=False)
         self._check_reasoning(self._history(call.body) + self._given(call.body))
 
-    def _check_types(self, body: JsonObject) -> None:
+    def validate(self, call: HttpCall) -> None:
+        """Check field names and types."""
+        body = call.body
         given = body.get("input")
         if isinstance(given, list):
             # What a script sent in a form of its own is fine as long as it comes back unchanged.
@@ -391,7 +393,8 @@ class OpenAIResponses(Wire):
 
     def _create_conversation(self, call: HttpCall) -> object:
         # Two conversations that start alike are still two: the id counts them.
-        new = "conv_" + digest("conversation", len(self._conversations), call.body.get("items"))[:32]
+        new = "conv_" + digest("conversation", self._created, call.body.get("items"))[:32]
+        self._created += 1
         self._conversations[new] = StoredConversation(
             self._with_ids(new, call.body.get("items") or []), call.body.get("metadata") or {}
         )

@@ -89,6 +89,6 @@ class RunMemory:
         if self._store is None or not messages:
             return
         assert self._run.scope is not None
-        commit = hashlib.sha256(canonical_json([*self._run.scope.identity, self._run.id])).hexdigest()
+        commit = hashlib.sha256(canonical_json([*self._run.scope.identity, self._run.recorder.number])).hexdigest()
         if not await self._store.commit(self._sdk, self._snapshot, commit, messages):
             logger.info("The memory %r has this run's messages already.", self._store.key)
