@@ -5,9 +5,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DISTS  := plugins/core plugins/openai conformance
+JOBS   ?= 2
+MINUTES ?= 5
 
 #   make breakages  breaks the source in each listed way, and sees that the tests notice
-.PHONY: chat test breakages lint format types lock clean setup-run setup-test
+#   make crash      kills an agent at every boundary, and writes the README's table; make soak kills at random
+.PHONY: chat test breakages crash soak lint format types lock clean setup-run setup-test
 
 chat: $(VENV)/.run
 	$(BIN)/python examples/tour.py
@@ -16,7 +19,15 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+# Kill an agent at every boundary, everywhere, and write the table that the README shows (about half an hour).
+crash: $(VENV)/.test
+	$(BIN)/python -m flyteplugins.agents.conformance.crash matrix openai --model gpt-4.1 --table README.md
+
+# Kill agents twice, at random places, for MINUTES; the seed is printed, and SEED makes the same choices again.
+soak: $(VENV)/.test
+	$(BIN)/python -m flyteplugins.agents.conformance.crash soak openai --model gpt-4.1 --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 setup-run: $(VENV)/.run
 setup-test: $(VENV)/.test
@@ -49,8 +60,8 @@ breakages: $(VENV)/.test
 	ONLY="$(ONLY)" $(BIN)/python tests/breakages.py
 
 lock: $(BIN)/uv
-	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q requirements/run.in -o requirements/run.txt
-	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q -c requirements/run.txt requirements/test.in -o requirements/test.txt
+	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q requirements/test.in -o requirements/test.txt
+	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q -c requirements/test.txt requirements/run.in -o requirements/run.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
