@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import flyte
 import pytest
 
 from flyteplugins.agents.conformance.crash import (
@@ -18,8 +21,8 @@ from flyteplugins.agents.conformance.crash import (
 )
 from flyteplugins.agents.conformance.faults import Fault
 from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
-from flyteplugins.agents.conformance.models import ModelServer
-from flyteplugins.agents.conformance.plane import LocalPlane, Modes
+from flyteplugins.agents.conformance.models import ModelServer, Reply, call
+from flyteplugins.agents.conformance.plane import LocalPlane, Modes, load_flow
 from flyteplugins.agents.conformance.plane.testing import plane_factory
 
 __all__ = ["plane_factory"]
@@ -123,6 +126,40 @@ def test_nothing_recorded_repeats_when_the_plane_itself_is_killed_in_mid_run(
     the_plane.kill()
     the_plane.start()
     compare(unbroken, place.finish(run))
+
+
+@pytest.fixture
+def light(the_plane: LocalPlane, server: ModelServer) -> Callable[..., str]:
+    """Runs the application `light` on the plane, and returns its answer."""
+    folder = Path(__file__).parent / "apps"
+    flow = load_flow(folder / "light.py")
+    server.clear()
+
+    def run(message: str, memory_key: str = "") -> str:
+        the_plane.connect(folder)
+        started = flyte.run(flow.chat, message=message, memory_key=memory_key)
+        started.wait(quiet=True)
+        assert started.phase == "succeeded", the_plane.worker_log(started.name)
+        return str(started.outputs()[0])
+
+    return run
+
+
+def test_the_worker_of_a_tool_does_not_load_the_sdk(light: Callable[..., str], server: ModelServer) -> None:
+    server.script("which", Reply(calls=(call("loaded"),)), Reply("done"))
+    assert light("which") == "[]"
+
+
+def test_a_second_run_whose_actions_have_the_same_names_is_no_repeat(
+    light: Callable[..., str], server: ModelServer, the_plane: LocalPlane
+) -> None:
+    """On a cluster the agent's action is `a0` in every run, and these two have equal inputs as well."""
+    server.script("hello", Reply("hello"), Reply("hello"), repeat_last=True)
+    for _ in range(2):
+        assert light("hello", memory_key="twice") == "hello"
+    segments = sorted((the_plane.data / "agents").rglob("twice/transcript/*/*.json"))
+    said = [message["role"] for segment in segments for message in json.loads(segment.read_text())["messages"]]
+    assert said == ["user", "assistant", "user", "assistant"]
 
 
 def test_local_runs_and_workers_come_to_the_same(
