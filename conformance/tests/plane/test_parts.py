@@ -182,6 +182,7 @@ async def test_who_watches_hears_of_what_changed_once_each_time_it_looks(tmp_pat
 
 
 def _start(tmp_path: Path, program: str) -> Worker:
+    tmp_path.mkdir(exist_ok=True)
     return Worker.start(
         [sys.executable, "-c", program],
         env=dict(os.environ),
@@ -225,14 +226,15 @@ async def test_what_a_worker_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 
 async def test_only_a_worker_that_handles_sigterm_hears_of_its_end(tmp_path: Path) -> None:
-    deaf = _start(tmp_path, "import time; print('up', flush=True); time.sleep(60)")
+    deaf = _start(tmp_path / "deaf", "import time; print('up', flush=True); time.sleep(60)")
     listens = _start(
-        tmp_path,
+        tmp_path / "listens",
         "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print('up', flush=True);"
         " time.sleep(60)",
     )
-    while (tmp_path / "log.txt").read_text().count("up") < 2:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while not all((tmp_path / name / "log.txt").read_text() for name in ("deaf", "listens")):
+            await asyncio.sleep(0.01)
     assert (handles_sigterm(deaf.pid), handles_sigterm(listens.pid)) == (False, True)
     await asyncio.gather(deaf.end(0.2), listens.end(60))
     assert (await deaf.wait(), await listens.wait()) == (-signal.SIGKILL, 7)

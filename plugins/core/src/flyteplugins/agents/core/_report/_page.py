@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ._assets import SCRIPT, STYLE, TEMPLATE
 from ._attempts import Attempt
 from ._chart import HEIGHT, chart
 from ._texts import Excerpt, duration, size
@@ -309,7 +309,6 @@ def _template() -> jinja2.Template:
     import jinja2
     from markupsafe import Markup
 
-    folder = importlib.resources.files(__package__)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, optimized=True
     )
@@ -323,7 +322,7 @@ def _template() -> jinja2.Template:
         "state": _STATES.__getitem__,
     }
     environment.globals |= {
-        "style": Markup(folder.joinpath("page.css").read_text(encoding="utf-8")),
-        "script": Markup(folder.joinpath("page.js").read_text(encoding="utf-8")),
+        "style": Markup(STYLE),
+        "script": Markup(SCRIPT),
     }
-    return environment.from_string(folder.joinpath("page.html.jinja").read_text(encoding="utf-8"))
+    return environment.from_string(TEMPLATE)

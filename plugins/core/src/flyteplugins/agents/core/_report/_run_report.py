@@ -74,7 +74,7 @@ class RunReport:
         """Take an event in, and write the report if that was not done lately."""
         at = now() - self._began
         self.changed |= self.timeline.take(event, at)
-        if isinstance(event, RunStarted):
+        if isinstance(event, RunStarted) and self.loop is None:
             await self._begin(event)
         if self._outer is not None and not self.running:
             outer, step = self._outer

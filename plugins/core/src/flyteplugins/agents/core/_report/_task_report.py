@@ -119,6 +119,7 @@ class TaskReport:
                 return await self._store.begin(run, attempt)
         except Exception:  # a report is no reason to lose an agent's work
             logger.exception("What the attempts of agent run %s do cannot be kept", run)
+            attempt.number = 0
             return None
 
     @property

@@ -203,8 +203,8 @@ class Timeline:
             case ApprovalAnswered():
                 self._answered(event, at)
             case HandOff():
-                step = self._step(event, "Hand-off", f"{event.source} → {event.target}", at)
-                step.agent = ""
+                step = self._step(event, "Hand-off", "", at)
+                step.title, step.agent = f"{_name(event.source)} → {_name(event.target)}", ""
                 self._put(event, step)
             case MemoryNotice():
                 step = self._step(event, "Memory", "", at)
@@ -272,7 +272,10 @@ class Timeline:
         step = self._step(event, "Tool", event.name, at)
         step.state = "running"
         text, sha256 = _arguments(event.arguments)
-        step.blocks = [self._block("arguments", text, f"SHA-256 {sha256[:16]}" if sha256 else "")]
+        block = self._block("arguments", text, f"SHA-256 {sha256[:16]}" if sha256 else "")
+        if block.text.hidden and sha256:
+            block.note, block.text.sha256 = "", sha256
+        step.blocks = [block]
         self._put(event, step)
         self._calls.setdefault(event.call, []).append(step)
 

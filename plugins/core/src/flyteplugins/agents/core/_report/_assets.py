@@ -1,3 +1,150 @@
+"""The page's template, style and script.
+
+Text in a module rather than files beside it: a code bundle that carries this package carries its modules, and nothing else.
+"""
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+__all__ = ["SCRIPT", "STYLE", "TEMPLATE"]
+
+STYLE = r"""
+.fla{--fg:#1f2328;--soft:#57606a;--line:#d1d9e0;--bg:#fff;--panel:#f6f8fa;--bad:#b42318;--old:#0550ae;--new:#116329;--in:#4a7fc1;--out:#c4661f;
+color-scheme:light;color:var(--fg);background:var(--bg);font:14px/1.5 system-ui,sans-serif;max-width:68rem;margin:0 auto;padding:.5rem;text-align:start}
+@media(prefers-color-scheme:dark){.fla{--fg:#e6edf3;--soft:#9ea7b3;--line:#3d444d;--bg:#0d1117;--panel:#161b22;--bad:#ff8a80;--old:#79c0ff;--new:#7ee787;--in:#6ea0dd;--out:#e0904f;color-scheme:dark}
+body:has(#flyte-frame-container>.active>.fla){background:#0d1117}
+body:has(#flyte-frame-container>.active>.fla) #flyte-frame-tabs li{color:#9ea7b3}
+body:has(#flyte-frame-container>.active>.fla) #flyte-frame-tabs li.active{color:#e6edf3}}
+body:has(.fla) #flyte-frame-tabs{flex-wrap:wrap}
+body:has(.fla) #flyte-frame-tabs li{overflow-wrap:anywhere}
+#flyte-frame-container>div.active:has(>.fla){padding:.5rem 0}
+.fla *{box-sizing:border-box}
+.fla h2{font-size:1.25rem;line-height:1.3;margin:0;overflow-wrap:anywhere}
+.fla h3{font-size:1rem;margin:1.25rem 0 .5rem}
+.fla p{margin:.25rem 0}
+.fla .soft,.fla small,.fla q{color:var(--soft)}
+.fla small{font-size:.857em}
+.fla .bad>dt,.fla h2.bad,.fla li.bad>details>summary>b,.fla li.bad>.line>b{color:var(--bad)}
+.fla dl{margin:0}
+.fla dt{color:var(--soft);font-size:.857em}
+.fla dd{margin:0 0 .35rem;overflow-wrap:anywhere}
+.fla .said>div{background:var(--panel);border-left:3px solid var(--line);border-radius:0 4px 4px 0;padding:.4rem .75rem;margin:.5rem 0}
+.fla .said>.bad{border-color:var(--bad)}
+.fla .said dd,.fla ol dd{white-space:pre-wrap;unicode-bidi:plaintext}
+.fla .sums{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(9rem,45%),1fr));gap:.5rem;margin:.75rem 0}
+.fla .sums>div{border:1px solid var(--line);border-radius:6px;padding:.4rem .75rem}
+.fla .sums dd{margin:0}
+.fla .sums dt+dd{font-size:1.25rem;font-weight:600}
+.fla .sums dd.soft{font-size:.857em}
+.fla figure{margin:.75rem 0}
+.fla svg{display:block;width:100%;height:5rem;border-bottom:1px solid var(--line)}
+.fla path{stroke-width:1.5;vector-effect:non-scaling-stroke}
+.fla path.in{fill:var(--in);stroke:var(--in)}
+.fla path.out{fill:var(--out);stroke:var(--out)}
+.fla path.bad{fill:var(--bad)}
+.fla .hollow path{fill:none}
+.fla .key{white-space:nowrap;margin-left:.5em}
+.fla .key::before{content:"";display:inline-block;width:.7em;height:.7em;margin-right:.3em;border:1.5px solid var(--in)}
+.fla .key.in::before{background:var(--in)}
+.fla .key.out::before{background:var(--out);border-color:var(--out)}
+.fla .ends{display:flex;justify-content:space-between;font-size:.857em}
+.fla .wide{overflow-x:auto}
+.fla table{border-collapse:collapse;width:100%}
+.fla th,.fla td{border-bottom:1px solid var(--line);padding:.25rem .75rem .25rem 0;text-align:start;vertical-align:top;font-weight:400;white-space:nowrap}
+.fla thead th{color:var(--soft);font-size:.857em}
+.fla td small{display:block;min-width:9rem;white-space:normal;overflow-wrap:anywhere;font-weight:400}
+.fla .now th,.fla .now td{font-weight:600}
+.fla code{overflow-wrap:anywhere}
+.fla .bar{display:flex;flex-wrap:wrap;gap:.5rem;align-items:center;padding:.25rem 0}
+.fla .bar[hidden]{display:none}
+.fla input,.fla button{font:inherit;color:inherit}
+.fla input[type=search]{flex:1 1 12rem;min-width:0;padding:.3rem .5rem;border:1px solid var(--soft);border-radius:6px;background:var(--bg)}
+.fla button{padding:.3rem .6rem;border:1px solid var(--line);border-radius:6px;background:var(--panel);cursor:pointer}
+.fla :focus-visible{outline:2px solid var(--old);outline-offset:1px}
+.fla ol{list-style:none;margin:0;padding:0}
+.fla ol ol{margin-left:.5rem;padding-left:.5rem;border-left:1px solid var(--line)}
+.fla li{border-top:1px solid var(--line);padding:.3rem 0}
+.fla li li:first-child{border-top:0}
+.fla .code{font-family:ui-monospace,monospace;font-size:.929em}
+.fla li[hidden],.fla .group[hidden]{display:none}
+.fla .gap{color:var(--soft);padding:.6rem 0;text-align:center}
+.fla summary{cursor:pointer;overflow-wrap:anywhere}
+.fla .line{padding-left:1rem;overflow-wrap:anywhere}
+.fla i{font-style:normal;font-size:.786em;border:1px solid;border-radius:1rem;padding:0 .5em;white-space:nowrap}
+.fla i.bad{color:var(--bad)}
+.fla i.old{color:var(--old);border-style:dashed}
+.fla i.new{color:var(--new)}
+.fla i.open{color:var(--soft)}
+.fla q{quotes:none}
+.fla q,.fla b,.fla small{unicode-bidi:isolate}
+.fla details[open]>summary>q{display:none}
+.fla ol dl{padding:.25rem 0 0 1rem}
+.fla .inner>summary,.fla .group>summary{color:var(--soft);padding:.3rem 0}
+.fla .inner{margin-left:1rem}
+.fla .group>summary b{color:var(--fg)}
+""".lstrip()
+
+SCRIPT = r"""
+(() => {
+  const setUp = (root) => {
+    const bar = root.querySelector('.bar')
+    const [search, failures] = bar.querySelectorAll('input')
+    const [openAll, closeAll] = bar.querySelectorAll('button')
+    const output = bar.querySelector('output')
+    const steps = [...root.querySelectorAll('li')]
+    const folds = [...root.querySelectorAll('details')]
+    const groups = [...root.querySelectorAll('.group')]
+    let before = null // what was open before the search began
+    const show = () => {
+      const words = search.value.trim().toLowerCase()
+      const active = words !== '' || failures.checked
+      if (active && before === null) before = folds.map((fold) => fold.open)
+      let found = 0
+      for (const step of steps) {
+        const matches = (!failures.checked || step.matches('.bad,:has(.bad)'))
+          && (words === '' || step.textContent.toLowerCase().includes(words))
+        step.hidden = active && !matches
+        if (matches) found += 1
+      }
+      for (const group of groups) group.hidden = active && !group.querySelector('li:not([hidden])')
+      if (active) for (const fold of folds) fold.open = words !== '' ? fold.textContent.toLowerCase().includes(words) : true
+      else if (before !== null) folds.forEach((fold, index) => { fold.open = before[index] })
+      if (!active) before = null
+      output.textContent = active ? `${found} of ${steps.length} steps` : ''
+    }
+    let timer = 0
+    search.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(show, 150) })
+    failures.addEventListener('change', show)
+    openAll.addEventListener('click', () => { for (const fold of folds) fold.open = true })
+    closeAll.addEventListener('click', () => { for (const fold of folds) fold.open = false })
+    bar.hidden = steps.length < 6
+  }
+  // Flyte's own tabs are list items that only a mouse can reach.
+  const setUpTabs = () => {
+    const tabs = [...document.querySelectorAll('#flyte-frame-tabs li')]
+    const select = () => { for (const tab of tabs) tab.setAttribute('aria-selected', tab.classList.contains('active')) }
+    for (const tab of tabs) {
+      tab.parentElement.setAttribute('role', 'tablist')
+      tab.setAttribute('role', 'tab')
+      tab.tabIndex = 0
+      tab.addEventListener('click', () => setTimeout(select))
+      tab.addEventListener('keydown', (event) => {
+        if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); tab.click() }
+      })
+    }
+    select()
+  }
+  const start = () => {
+    if (!document.documentElement.lang) document.documentElement.lang = 'en'
+    document.querySelectorAll('.fla').forEach(setUp)
+    setUpTabs()
+  }
+  if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', start)
+  else start()
+})()
+""".lstrip()
+
+TEMPLATE = r"""
 {% macro text(block, excerpt) -%}
 {% if block.text.hidden %}<span class="soft">{{ block.text.bytes|size }}, SHA-256 {{ block.text.sha256[:16] }}</span>
 {%- else %}{{ excerpt.text }}{% if excerpt.more %}<span class="soft"> … {{ excerpt.more|count("more character") }}</span>{% endif %}
@@ -70,7 +217,8 @@ began {{ page.attempt.started|moment }} · {% if timeline.outcome == "running" %
 {% if chart %}
 <figure>
 <figcaption>Tokens by turn <small>the most is {{ chart.peak|number }}{% if chart.per_bar > 1 %}; a bar is {{ chart.per_bar }} turns{% endif %}
- · <span class="key in"></span> in <span class="key out"></span> out{% if totals.replayed_turns %} <span class="key hollow"></span> replayed{% endif %}</small></figcaption>
+
+ <span class="key in">in</span> <span class="key out">out</span>{% if totals.replayed_turns %} <span class="key">hollow: replayed</span>{% endif %}</small></figcaption>
 <svg viewBox="0 0 {{ chart.width }} {{ height }}" preserveAspectRatio="none" style="max-width:{{ chart.bars|length * 36 }}px" role="img" aria-label="{{ chart.label }}">
 {% for bar in chart.bars %}
 <g{% if bar.replayed %} class="hollow"{% endif %}><title>{{ bar.label }}</title><path class="in" d="M{{ bar.x }} {{ bar.input_y }}h10v{{ bar.input_height }}h-10z"/><path class="out" d="M{{ bar.x }} {{ bar.output_y }}h10v{{ bar.output_height }}h-10z"/>
@@ -126,3 +274,4 @@ All of these together spent {{ "at least " if page.unread or attempts[:-1]|selec
 {% endif %}
 {% if page.index == 0 %}<script>{{ script }}</script>{% endif %}
 </section>
+""".lstrip()
