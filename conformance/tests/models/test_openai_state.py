@@ -77,8 +77,9 @@ def test_a_conversation_keeps_its_items(client: OpenAI) -> None:
 
 def test_an_item_can_be_given_by_reference(client: OpenAI) -> None:
     first = client.responses.create(model="m", input="My name is Ada")
+    said = client.responses.input_items.list(first.id).data[0]
     items: Any = [
-        {"role": "user", "content": "My name is Ada"},
+        {"type": "item_reference", "id": said.id},
         {"type": "item_reference", "id": first.output[0].id},
         {"role": "user", "content": "What is my name?"},
     ]

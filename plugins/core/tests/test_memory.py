@@ -204,7 +204,6 @@ async def test_an_edited_run_that_was_committed_is_not_committed_again(
     assert transcript(home) == ["question", "answer"]
 
 
-@pytest.mark.xfail(strict=True, reason="Without a record of what it started from, a retry starts from its own messages")
 async def test_without_records_a_retry_does_not_start_from_its_own_messages(
     attempt: Attempts, converse: Converse, killed: type[BaseException]
 ) -> None:
@@ -310,7 +309,6 @@ async def test_a_segment_that_is_gone_is_an_error_to_a_run_that_started_from_it(
     assert await attempt(body, name=f"{attempt.name}-after") == []
 
 
-@pytest.mark.xfail(strict=True, reason="Any file in the folder is taken for a segment")
 async def test_a_file_of_somebody_else_is_no_segment(attempt: Attempts, converse: Converse, home: Path) -> None:
     await attempt(lambda: converse("hello"))
     [segment] = home.rglob("transcript/test/*.json")

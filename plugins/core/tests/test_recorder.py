@@ -714,9 +714,6 @@ async def test_runs_that_are_equal_in_everything_keep_each_their_own_conversatio
     assert len(model.asked) == 4
 
 
-@pytest.mark.xfail(
-    strict=True, reason="A run's place among equal ones is taken when its listing is there, and not when it is started"
-)
 async def test_runs_that_are_equal_in_everything_do_not_swap_when_their_listings_do(
     attempt: Attempts, start_agent: StartAgent, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -909,9 +906,6 @@ def _twins(start_agent: StartAgent, tool: AgentTool, killed: type[BaseException]
     return body
 
 
-@pytest.mark.xfail(
-    strict=True, reason="A tool's leaf outside of a tool call is taken for the inside of the one before it"
-)
 async def test_leaves_of_tools_that_are_recorded_side_by_side_may_come_in_another_order(
     attempt: Attempts, start_agent: StartAgent, model: Model, killed: type[BaseException]
 ) -> None:

@@ -666,7 +666,6 @@ async def test_equal_task_calls_keep_their_keys_when_earlier_ones_are_answered_f
     assert second_again == second  # and not the first one's: the service would take the second booking for a repeat
 
 
-@pytest.mark.xfail(strict=True, reason="What an inline tool submits is in no group of its own, so its children shift")
 async def test_equal_tasks_of_inline_tools_keep_their_keys_when_earlier_tools_are_answered_from_records(
     attempt: Attempts, start_agent: StartAgent, killed: type[BaseException]
 ) -> None:

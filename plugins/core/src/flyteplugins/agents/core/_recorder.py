@@ -200,6 +200,8 @@ class _Strand:
     owner: Recorder
     within: str = ""
     """The tool call that this is the inside of: equal requests of two sub-agents are told apart by it."""
+    is_call: bool = False
+    """Whether it was opened for a tool call."""
     failures: list[_Failure] = field(default_factory=list)
 
 
@@ -283,14 +285,17 @@ class Recorder:
         base = f"{scope.action}/{digest(identity)[:32]}"
         variant = digest(configuration)[:12]
         state = scope.state
+        with (
+            state.lock
+        ):  # before anything is awaited: equal runs have their places in the order in which they were started
+            running = state.started.setdefault(f"{base}/{variant}", set())
+            ordinal = next(count for count in range(len(running) + 1) if count not in running)
+            running.add(ordinal)
+        tail = f"{variant}-{ordinal}"
         names = await scope.folder.names(base)
         numbered = [_parse_number(name.removeprefix(f"{base}/")) for name in names]
         known = [entry for entry in numbered if entry is not None]
         with state.lock:
-            running = state.started.setdefault(f"{base}/{variant}", set())
-            ordinal = next(count for count in range(len(running) + 1) if count not in running)
-            running.add(ordinal)
-            tail = f"{variant}-{ordinal}"
             taken = state.numbers.setdefault(base, {})
             number = _choose_number(known, taken, tail)
             taken[number] = tail
@@ -352,10 +357,14 @@ class Recorder:
                 self.scope.state.numbers[base].pop(int(number), None)
 
     @contextlib.asynccontextmanager
-    async def strand(self) -> AsyncIterator[None]:
-        """Mark a tool call: failures inside it are passed over when the agent goes on after it, not when a sibling does."""
+    async def strand(self, *, call: bool = True) -> AsyncIterator[None]:
+        """Mark a tool call: failures inside it are passed over when the agent goes on after it, not when a sibling does.
+
+        Args:
+            call: Whether it is a tool call; else it is the agent run itself.
+        """
         parent = self._current_strand()
-        child = _Strand(self, within=parent.within)
+        child = _Strand(self, within=parent.within, is_call=call)
         token = _STRAND.set(child)
         try:
             yield
@@ -424,7 +433,7 @@ class Recorder:
         position = self._positions[kind] = self._positions.get(kind, -1) + 1
         ordinal = self._take(kind, key)
         blank = Record(kind, key, ordinal, None, fields=digests, position=position)
-        if kind == "tool" and strand is not self._root:
+        if kind == "tool" and strand.is_call:
             strand.within = blank.name
         found: Record | None = None
         try:
@@ -448,7 +457,7 @@ class Recorder:
         ordinal = self._take(kind, key)
         name = record_name(kind, key, ordinal)
         strand = self._current_strand()
-        if kind == "tool" and strand is not self._root:
+        if kind == "tool" and strand.is_call:
             strand.within = name
         token = _SLOT.set(Slot(self.scope, self.number, name))
         began = time.perf_counter()
@@ -524,7 +533,7 @@ class Recorder:
         async def replay() -> str:
             assert found is not None
             outcome.append(self._replayed(found, codec))
-            return await folder.trace_output(found)
+            return await RecordFolder(folder.root, found.folder or folder.path).trace_output(found)
 
         async def make() -> str:
             if on_unknown is not None:

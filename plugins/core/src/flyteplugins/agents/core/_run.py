@@ -256,7 +256,7 @@ async def agent_run(
         _say_how_to_resume(scope, recorder)
     token = _CURRENT.set(run)
     try:
-        async with recorder.strand():
+        async with recorder.strand(call=False):
             await run.emit(RunStarted(run=run.id, agent=name, name=name, input=_shown(input), resumed=recorder.resumed))
             yield run
     except BaseException as error:

@@ -245,7 +245,14 @@ class AgentTool:
         control_flow: tuple[type[BaseException], ...],
     ) -> dict[str, JSON]:
         try:
-            value = await (self._run_task(self.task, kwargs) if self.task is not None else self._run_function(kwargs))
+            run = current_run()
+            if run is None or run.scope is None:
+                value = await (self._run_task(self.task, kwargs) if self.task else self._run_function(kwargs))
+            else:
+                # Flyte tells equal children apart by counting them, and a call that is answered from its record is not
+                # counted. A group of their own gives a call's children the same identity on every attempt.
+                with flyte.group(run.recorder.group(run.name)):
+                    value = await (self._run_task(self.task, kwargs) if self.task else self._run_function(kwargs))
         except control_flow:
             raise
         except RecordError:  # a record that cannot be read is nothing that a model could act on
@@ -258,12 +265,6 @@ class AgentTool:
         return {"text": render_result(value), "error": None}
 
     async def _run_task(self, task: AnyTask, kwargs: dict[str, Any]) -> object:
-        run = current_run()
-        if run is not None and run.scope is not None:
-            # Flyte tells equal children apart by counting them, and a call that is answered from its record is not counted.
-            # A group of their own gives each call the same child on every attempt, and shows whose call it is.
-            with flyte.group(run.recorder.group(run.name)):
-                return await task.aio(**kwargs)
         if current_scope() is not None:
             return await task.aio(**kwargs)
         result = await asyncio.to_thread(

@@ -73,7 +73,7 @@ def _sort_tools(tools: Sequence[Any]) -> tuple[list[Any], list[MCPServer]]:
     for item in tools:
         if isinstance(item, MCPServer):
             servers.append(item)
-        elif type(item) is NativeTool or isinstance(item, _TOOL_TYPES):
+        elif isinstance(item, (NativeTool, *_TOOL_TYPES)):
             functions.append(item)
         elif isinstance(item, Agent):
             raise TypeError(f"tools has the agent {item.name!r} in it. Use agent.as_tool(tool_name, tool_description).")

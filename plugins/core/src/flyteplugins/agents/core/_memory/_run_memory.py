@@ -71,9 +71,14 @@ class RunMemory:
             logger.warning("%s", message)
             await run.emit(MemoryNotice(run=run.id, agent=run.name, message=message))
             return cls(run, None, sdk, Snapshot(), [])
-        recorded = await run.recorder.record(
-            "memory", {"memory_key": key, "sdk": sdk}, lambda: store.snapshot(sdk), codec=_SnapshotCodec()
-        )
+        own = _commit_id(run)
+
+        async def earlier() -> Snapshot:
+            """What other runs left: this one's own messages may be there, if an attempt of it got that far."""
+            found = await store.snapshot(sdk)
+            return Snapshot(tuple(name for name in found.segments if own not in name))
+
+        recorded = await run.recorder.record("memory", {"memory_key": key, "sdk": sdk}, earlier, codec=_SnapshotCodec())
         history = await store.messages(sdk, recorded.value)
         if history:
             message = f"The conversation {key!r} goes on after {len(history)} earlier messages."
@@ -88,7 +93,12 @@ class RunMemory:
         """
         if self._store is None or not messages:
             return
-        assert self._run.scope is not None
-        commit = hashlib.sha256(canonical_json([*self._run.scope.identity, self._run.recorder.number])).hexdigest()
+        commit = _commit_id(self._run)
         if not await self._store.commit(self._sdk, self._snapshot, commit, messages):
             logger.info("The memory %r has this run's messages already.", self._store.key)
+
+
+def _commit_id(run: AgentRun) -> str:
+    """What names the agent run among all of any run, on every attempt."""
+    assert run.scope is not None
+    return hashlib.sha256(canonical_json([*run.scope.identity, run.recorder.number])).hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from .._storage import Folder
 from ._paths import check_key, memory_folder
 
 __all__ = ["MemoryStore", "Snapshot"]
+
+_SEGMENT = re.compile(r"\d{8,}-[0-9a-f]{64}\.json")  # a folder may hold what a file manager left there
 
 TRANSCRIPT_FORMAT = "flyte-agents-transcript/1"
 
@@ -82,7 +85,8 @@ class MemoryStore:
             sdk: Whose messages: each SDK has its own transcript, since their messages are not each other's.
         """
         names = await self.folder.names(_transcript(sdk))
-        return Snapshot(tuple(name.rpartition("/")[2] for name in names))
+        found = (name.rpartition("/")[2] for name in names)
+        return Snapshot(tuple(name for name in found if _SEGMENT.fullmatch(name)))
 
     async def messages(self, sdk: str, snapshot: Snapshot | None = None) -> list[JSON]:
         """Read a transcript.
