@@ -10,11 +10,12 @@ from typing import Any
 import agents
 import flyte
 import pytest
-from agents import Agent, ModelSettings, RunConfig, RunHooks, Runner
+from agents import Agent, ModelSettings, OpenAIResponsesModel, RunConfig, RunHooks, Runner
 from agents.run import get_default_agent_runner
 from agents.tracing import TracingProcessor, get_trace_provider, set_trace_processors, set_trace_provider
 from agents.tracing.processors import default_processor
 from agents.tracing.provider import DefaultTraceProvider
+from openai import AsyncOpenAI
 
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
 from flyteplugins.agents.core import Event, HandOff, RunFinished, RunStarted, ToolCallFinished, TurnFinished
@@ -105,7 +106,10 @@ async def test_the_sdk_by_itself_is_as_it_was_in_a_process_that_ran_a_durable_ag
     @env.task
     async def chat() -> str:
         await run_agent("durable")
-        result = await Runner.run(Agent(name="bare", model="gpt-4.1"), "bare")
+        model = OpenAIResponsesModel(
+            "gpt-4.1", AsyncOpenAI()
+        )  # connections of its own: the SDK's belong to another test's loop
+        result = await Runner.run(Agent(name="bare", model=model), "bare")
         return str(result.final_output)
 
     assert await run_task(chat) == "hello"

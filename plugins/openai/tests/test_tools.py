@@ -19,9 +19,10 @@ import cloudpickle  # type: ignore[import-untyped]
 import flyte
 import flyte.errors
 import pytest
-from agents import Agent, FunctionTool, RunContextWrapper, Runner, function_tool
+from agents import Agent, FunctionTool, OpenAIResponsesModel, RunContextWrapper, Runner, function_tool
 from agents.tool_context import ToolContext
 from flyte.extend import TaskTemplate
+from openai import AsyncOpenAI
 
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.core import AgentResult, ToolTaskResolver
@@ -137,7 +138,10 @@ async def test_a_pre_built_agent_takes_a_tool_and_each_kind_of_copy(
 
 async def test_outside_of_a_task_the_sdks_runner_runs_a_tool_by_itself(worker: Any, model_env: ModelServer) -> None:
     model_env.script("weather", Reply(calls=(call("get_weather", city="Oslo"),)), Reply("Sunny."))
-    result = await Runner.run(Agent(name="a", model="gpt-4.1", tools=[worker.get_weather]), "weather")
+    model = OpenAIResponsesModel(
+        "gpt-4.1", AsyncOpenAI()
+    )  # connections of its own: the SDK's belong to another test's loop
+    result = await Runner.run(Agent(name="a", model=model, tools=[worker.get_weather]), "weather")
     assert result.final_output == "Sunny."
     assert "sunny in Oslo" in json.dumps(result.to_input_list())
 
