@@ -292,15 +292,23 @@ class Recorder:
             ordinal = next(count for count in range(len(running) + 1) if count not in running)
             running.add(ordinal)
         tail = f"{variant}-{ordinal}"
-        names = await scope.folder.names(base)
-        numbered = [_parse_number(name.removeprefix(f"{base}/")) for name in names]
-        known = [entry for entry in numbered if entry is not None]
-        with state.lock:
-            taken = state.numbers.setdefault(base, {})
-            number = _choose_number(known, taken, tail)
-            taken[number] = tail
-        if (number, tail) not in known:
-            await scope.folder.create(f"{base}/run.{number}.{tail}", b"")
+        number: int | None = None
+        try:
+            names = await scope.folder.names(base)
+            numbered = [_parse_number(name.removeprefix(f"{base}/")) for name in names]
+            known = [entry for entry in numbered if entry is not None]
+            with state.lock:
+                taken = state.numbers.setdefault(base, {})
+                number = _choose_number(known, taken, tail)
+                taken[number] = tail
+            if (number, tail) not in known:
+                await scope.folder.create(f"{base}/run.{number}.{tail}", b"")
+        except BaseException:  # it has not begun: the next one has its place
+            with state.lock:
+                running.discard(ordinal)
+                if number is not None:
+                    state.numbers[base].pop(number, None)
+            raise
         recorder = cls(scope, f"{base}/{tail}", number=f"{base}/{number}", durable=durable, errors=errors)
         for name in names:
             folder, _, file = name.rpartition("/")
