@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-DISTS  := plugins/core plugins/openai conformance
+DISTS  := $(patsubst %/pyproject.toml,%,$(sort $(wildcard plugins/*/pyproject.toml))) conformance
 JOBS   ?= 2
 MINUTES ?= 5
 

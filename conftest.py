@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +34,33 @@ def run_name() -> str:
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
+ForkServers = Callable[..., tuple[ForkServer, ...]]
+
+
 @pytest.fixture(scope="session")
-def openai_processes() -> Iterator[tuple[ForkServer, ...]]:
-    """Two servers with different hash seeds, so that a resume never has its predecessor's."""
-    with ForkServer(["agents"], hash_seed=1) as one, ForkServer(["agents"], hash_seed=2) as two:
-        yield one, two
+def fork_servers() -> Iterator[ForkServers]:
+    """Starts two servers that have imported some modules, with different hash seeds: a resume never has its predecessor's."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def start(*modules: str) -> tuple[ForkServer, ...]:
+            return tuple(stack.enter_context(ForkServer(modules, hash_seed=seed)) for seed in (1, 2))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def sdk_modules() -> tuple[str, ...]:
+    """The SDK that processes have imported before they run a program; an adapter's tests name their own in their conftest."""
+    return ("agents",)
 
 
 @pytest.fixture
-def local_runs(home: Path, model_server: ModelServer, openai_processes: tuple[ForkServer, ...]) -> Iterator[LocalRuns]:
+def local_runs(
+    home: Path, model_server: ModelServer, fork_servers: ForkServers, sdk_modules: tuple[str, ...]
+) -> Iterator[LocalRuns]:
     """Starts runs in processes of their own, against the offline model server."""
-    runs = LocalRuns(home, model_server.env(), openai_processes)
+    runs = LocalRuns(home, model_server.env(), fork_servers(*sdk_modules))
     yield runs
     runs.remove()
 

@@ -1,4 +1,4 @@
-"""Make each edit of `breakages.toml` in a copy of the sources, and see that the tests it names fail.
+"""Make each edit of the lists of breakages (ours and the adapters') in a copy of the sources, and see that the named tests fail.
 
 Type:  make breakages                     all of them
        make breakages ONLY="the model"    those whose name has these words in it
@@ -37,7 +37,8 @@ class Breakage:
 
 def load() -> list[Breakage]:
     """Read the list."""
-    entries = tomllib.loads((ROOT / "breakages.toml").read_text())["breakage"]
+    lists = [ROOT / "breakages.toml", *sorted(ROOT.glob("plugins/*/breakages.toml"))]
+    entries = [entry for file in lists for entry in tomllib.loads(file.read_text())["breakage"]]
     return [
         Breakage(entry["name"], entry["file"], entry["old"], entry["new"], tuple(entry["fails"])) for entry in entries
     ]

@@ -38,10 +38,13 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture(scope="module")
 def local(
-    server: ModelServer, openai_processes: tuple[ForkServer, ...], tmp_path_factory: pytest.TempPathFactory
+    server: ModelServer,
+    fork_servers: Callable[..., tuple[ForkServer, ...]],
+    sdk_modules: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[LocalPlace, Outcome]]:
     """A place for local runs, and what comes of an unbroken one."""
-    runs = LocalRuns(tmp_path_factory.mktemp("home"), server.env(), openai_processes)
+    runs = LocalRuns(tmp_path_factory.mktemp("home"), server.env(), fork_servers(*sdk_modules))
     place = LocalPlace(DIALOGUE, runs, server, tmp_path_factory.mktemp("crash"))
     yield place, place.run(memory=True)
     runs.remove()
