@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._canonical import JSON, UnserializableError, canonical_json, digest, fingerprint, jsonable, rename_generated_ids
+from ._endpoints import endpoint_identity
 from ._errors import AgentError, ErrorClass, MemoryUnavailableError, RecordError, error_chain
 from ._events import (
     ApprovalAnswered,
@@ -18,16 +19,18 @@ from ._events import (
     ToolCallStarted,
     TurnFinished,
 )
+from ._hidden import context_parameters
 from ._memory import MemoryStore, RunMemory
 from ._native import NativeTool
 from ._recorder import Codec, DefaultErrorCodec, ErrorCodec, JsonCodec, Recorded, Recorder
 from ._render import render_result
 from ._resolver import ToolTaskResolver, attach_tool_resolver
 from ._result import AgentResult, ToolCallRecord, TurnRecord
-from ._run import AgentRun, OnToolError, agent_run, current_run
+from ._run import AgentRun, OnToolError, TurnFacts, agent_run, current_run
 from ._schema import ToolArgumentError, ToolSchema, tool_schema
 from ._scope import TaskScope, current_scope
 from ._storage import Folder
+from ._stream import StreamEnd, record_stream
 from ._sync import run_coro_sync, sync_variant
 from ._tools import AgentTool, OnUnknown, ToolOutcome, as_agent_tool, idempotency_key
 from ._usage import RunUsage, Usage
@@ -40,6 +43,7 @@ __all__ = [
     "RunUsage",
     "TaskScope",
     "ToolCallRecord",
+    "TurnFacts",
     "TurnRecord",
     "Usage",
     "agent_run",
@@ -55,10 +59,13 @@ __all__ = [
     "JsonCodec",
     "Recorded",
     "Recorder",
+    "StreamEnd",
     "canonical_json",
     "digest",
+    "endpoint_identity",
     "fingerprint",
     "jsonable",
+    "record_stream",
     "rename_generated_ids",
     # tools
     "AgentTool",
@@ -70,6 +77,7 @@ __all__ = [
     "ToolTaskResolver",
     "as_agent_tool",
     "attach_tool_resolver",
+    "context_parameters",
     "idempotency_key",
     "render_result",
     "tool_schema",

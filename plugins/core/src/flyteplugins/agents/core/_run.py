@@ -8,35 +8,60 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
-from ._canonical import UnserializableError, jsonable
+from ._canonical import JSON, UnserializableError, jsonable
 from ._errors import AgentError, ErrorClass, error_chain
 from ._events import (
     Event,
     EventSink,
     RunFinished,
     RunStarted,
+    TextDelta,
     ToolCallFinished,
+    ToolCallStarted,
     TurnFinished,
     deliver,
 )
-from ._recorder import ErrorCodec, Recorder, current_slot
+from ._recorder import Codec, ErrorCodec, Recorded, Recorder, current_slot
 from ._report import RunReport
 from ._result import AgentResult, ToolCallRecord, TurnRecord
 from ._scope import TaskScope, current_scope
-from ._usage import RunUsage
+from ._stream import StreamEnd, record_stream
+from ._usage import RunUsage, Usage
 
-__all__ = ["AgentRun", "OnToolError", "agent_run", "current_run"]
+__all__ = ["AgentRun", "OnToolError", "TurnFacts", "agent_run", "current_run"]
 
 logger = logging.getLogger("flyteplugins.agents")
 
 OutputT = TypeVar("OutputT")
+T = TypeVar("T")
 
 OnToolError = Literal["model", "raise"]
 """`model`: a tool's exception is told to the model; `raise`: it fails the run."""
+
+
+@dataclass(frozen=True)
+class TurnFacts:
+    """What people and budgets want to know of a response.
+
+    Attributes:
+        text: The text of the answer, without reasoning.
+        tool_calls: Names of the tools that it calls, in order.
+        usage: What it cost.
+    """
+
+    text: str = ""
+    tool_calls: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+    def as_dict(self) -> dict[str, JSON]:
+        """What the record shows beside the response: it holds the text already."""
+        return {"tool_calls": list(self.tool_calls), "usage": dict(self.usage.as_dict())}
+
 
 _CURRENT: ContextVar[AgentRun | None] = ContextVar("flyteplugins.agents.run", default=None)
 
@@ -116,6 +141,180 @@ class AgentRun:
             finally:
                 _PLACE.reset(token)
 
+    async def turn(
+        self,
+        fields: Mapping[str, object],
+        call: Callable[[], Awaitable[T]],
+        *,
+        codec: Codec[T],
+        facts: Callable[[T], TurnFacts],
+        model: str,
+        agent: str = "",
+    ) -> Recorded[T]:
+        """Make a turn, or answer it from its record, and tell of it.
+
+        Args:
+            fields: The whole semantic request, by field.
+            call: Asks the model; awaited at most once.
+            codec: How the response is kept.
+            facts: What people and budgets want to know of a response.
+            model: The model's name.
+            agent: The agent that asks; the agent run's by default.
+
+        Returns:
+            The response.
+
+        Raises:
+            Exception: What `Recorder.record` raises.
+        """
+        async with self._turn_events(model, agent) as finished:
+            recorded = await self.recorder.record(
+                "turn", fields, call, codec=codec, info=lambda value: facts(value).as_dict()
+            )
+            await finished(facts(recorded.value), recorded)
+        return recorded
+
+    async def stream_turn(
+        self,
+        fields: Mapping[str, object],
+        stream: Callable[[], AsyncIterator[T]],
+        *,
+        codec: Codec[list[T]],
+        facts: Callable[[list[T]], TurnFacts],
+        delta: Callable[[T], str],
+        is_last: Callable[[T], bool],
+        model: str,
+        agent: str = "",
+    ) -> AsyncGenerator[T, None]:
+        """Make a streamed turn, or answer it from its record, and tell of it and of each piece of its text.
+
+        Args:
+            fields: The whole semantic request, by field; the same as for a turn that is not streamed.
+            stream: Opens the stream; called at most once.
+            codec: How the pieces are kept. Where a record may be read by `turn` as well, both codecs read either's payload.
+            facts: What people and budgets want to know of the response.
+            delta: The text that a piece adds to the answer, without reasoning; empty for most pieces.
+            is_last: Whether a piece completes the answer, so that it waits for the record.
+            model: The model's name.
+            agent: The agent that asks; the agent run's by default.
+
+        Yields:
+            The pieces.
+
+        Raises:
+            Exception: What `Recorder.record` raises.
+        """
+        async with self._turn_events(model, agent) as finished:
+            pieces = record_stream(
+                self.recorder,
+                "turn",
+                fields,
+                stream,
+                codec=codec,
+                is_last=is_last,
+                info=lambda value: facts(value).as_dict(),
+            )
+            async with contextlib.aclosing(pieces):
+                async for item in pieces:
+                    if isinstance(item, StreamEnd):
+                        await finished(facts(item.recorded.value), item.recorded)
+                        return
+                    piece, replayed = item
+                    if text := delta(piece):
+                        await self.emit(TextDelta(run=self.id, agent=agent or self.name, text=text, replayed=replayed))
+                    yield piece
+
+    @contextlib.asynccontextmanager
+    async def _turn_events(
+        self, model: str, agent: str
+    ) -> AsyncIterator[Callable[[TurnFacts, Recorded[Any]], Awaitable[None]]]:
+        event: dict[str, Any] = {"run": self.id, "agent": agent or self.name, "model": model}
+
+        async def finished(facts: TurnFacts, recorded: Recorded[Any]) -> None:
+            await self.emit(
+                TurnFinished(
+                    **event,
+                    text=facts.text,
+                    tool_calls=facts.tool_calls,
+                    usage=facts.usage,
+                    seconds=recorded.seconds,
+                    replayed=recorded.replayed,
+                )
+            )
+
+        try:
+            yield finished
+        except Exception as error:
+            await self.emit(TurnFinished(**event, error=f"{type(error).__name__}: {error}"))
+            raise
+
+    async def inline_tool(
+        self,
+        name: str,
+        arguments: JSON,
+        call: Callable[[], Awaitable[T]],
+        *,
+        codec: Codec[T],
+        shown: Callable[[T], str],
+        error: Callable[[T], str | None] = lambda value: None,  # noqa: ARG005
+        call_id: str = "",
+        agent: str = "",
+        durable: bool = True,
+        is_agent: bool = False,
+    ) -> Recorded[T]:
+        """Run a tool of the SDK's own in this process as a recorded leaf, and tell of it.
+
+        Args:
+            name: The tool's name, as the model knows it.
+            arguments: Its arguments, as JSON values; the model's own text where it is not JSON.
+            call: Runs it; awaited at most once, in a context from which tasks may be called.
+            codec: How the outcome is kept.
+            shown: The outcome as the text that the model is given.
+            error: Why it failed, where the outcome says that it did.
+            call_id: The SDK's id of the call.
+            agent: The agent that calls; the agent run's by default.
+            durable: Whether the call is recorded.
+            is_agent: Whether it is an agent used as a tool: never a leaf, since its own turns and tools are, and it takes none
+                of the `max_concurrent_tools` places, which its tools need.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            Exception: What the tool raised, or what `Recorder.record` raises.
+        """
+        event: dict[str, Any] = {"run": self.id, "agent": agent or self.name, "call": call_id, "name": name}
+        async with self.recorder.strand():
+            await self.emit(ToolCallStarted(**event, arguments=arguments))
+            began = time.perf_counter()
+            try:
+                async with contextlib.nullcontext() if is_agent else self.tool_slot():
+                    recorded = await self.recorder.record(
+                        "tool",
+                        {"tool": name, "arguments": arguments},
+                        call,
+                        codec=codec,
+                        info=lambda value: {"tool": name, "error": error(value)},
+                        keep="durable" if durable and not is_agent else "never",
+                        on_unknown=_again,
+                    )
+            except BaseException as problem:
+                seconds = time.perf_counter() - began
+                said = f"{type(problem).__name__}: {problem}"
+                await self.emit(ToolCallFinished(**event, arguments=arguments, error=said, seconds=seconds))
+                raise
+            await self.emit(
+                ToolCallFinished(
+                    **event,
+                    arguments=arguments,
+                    result=shown(recorded.value),
+                    error=error(recorded.value),
+                    seconds=recorded.seconds,
+                    replayed=recorded.replayed,
+                )
+            )
+            return recorded
+
     async def emit(self, event: Event) -> None:
         """Tell everybody who listens about an event.
 
@@ -185,6 +384,10 @@ class AgentRun:
                         error=event.error,
                     )
                 )
+
+
+async def _again(_: object) -> None:
+    """A call that an earlier attempt started and that left no outcome is made again."""
 
 
 @contextlib.asynccontextmanager

@@ -5,10 +5,8 @@ An agent used as a tool is not one leaf: its turns and tools are leaves of their
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -16,14 +14,7 @@ from agents import FunctionTool
 from agents.tool import ToolOutputFileContent, ToolOutputImage, ToolOutputText, _FunctionToolInvocationResult
 from agents.tool_context import ToolContext
 
-from flyteplugins.agents.core import (
-    JSON,
-    AgentRun,
-    ToolCallFinished,
-    ToolCallStarted,
-    UnserializableError,
-    canonical_json,
-)
+from flyteplugins.agents.core import JSON, AgentRun, UnserializableError, canonical_json
 
 from ._tool import Invoker
 
@@ -57,47 +48,17 @@ async def invoke_recorded(
 
     if isinstance(function_tool.on_invoke_tool, Invoker):
         return await call()  # one of ours: it records and shows itself
-    event: dict[str, Any] = {
-        "run": run.id,
-        "agent": context.agent.name if context.agent is not None else run.name,
-        "call": context.tool_call_id,
-        "name": function_tool.qualified_name,
-    }
-    shown = _parsed(arguments)
-    is_agent = function_tool._is_agent_tool
-    async with run.recorder.strand():
-        await run.emit(ToolCallStarted(**event, arguments=shown))
-        began = time.perf_counter()
-        try:
-            async with contextlib.nullcontext() if is_agent else run.tool_slot():
-                recorded = await run.recorder.record(
-                    "tool",
-                    {"tool": function_tool.qualified_name, "arguments": shown},
-                    call,
-                    codec=_ResultCodec(function_tool.qualified_name),
-                    info=lambda _: {"tool": function_tool.qualified_name},
-                    keep="never" if is_agent else "durable",
-                    on_unknown=_again,
-                )
-        except BaseException as error:
-            problem = f"{type(error).__name__}: {error}"
-            seconds = time.perf_counter() - began
-            await run.emit(ToolCallFinished(**event, arguments=shown, error=problem, seconds=seconds))
-            raise
-        await run.emit(
-            ToolCallFinished(
-                **event,
-                arguments=shown,
-                result=_shown(recorded.value.output),
-                seconds=recorded.seconds,
-                replayed=recorded.replayed,
-            )
-        )
-        return recorded.value
-
-
-async def _again(_: object) -> None:
-    """A call that an earlier attempt started and that left no outcome is made again."""
+    recorded = await run.inline_tool(
+        function_tool.qualified_name,
+        _parsed(arguments),
+        call,
+        codec=_ResultCodec(function_tool.qualified_name),
+        shown=lambda result: _shown(result.output),
+        call_id=context.tool_call_id,
+        agent=context.agent.name if context.agent is not None else "",
+        is_agent=function_tool._is_agent_tool,
+    )
+    return recorded.value
 
 
 class _ResultCodec:

@@ -9,7 +9,7 @@ import wrapt
 from agents import Model, ModelProvider, ModelResponse, MultiProvider
 from agents.models.interface import ModelTracing
 
-from flyteplugins.agents.core import JSON, AgentRun, TurnFinished, Usage, current_run
+from flyteplugins.agents.core import AgentRun, TurnFacts, Usage, current_run
 
 from ._codec import ModelResponseCodec
 from ._request import model_name, request_fields
@@ -84,24 +84,10 @@ class FlyteModel(wrapt.ObjectProxy[Model]):
             conversation_id=conversation_id,
             prompt=prompt,
         )
-        event: dict[str, Any] = {"run": run.id, "agent": self._self_agent or run.name, "model": model_name(model)}
-        try:
-            recorded = await run.recorder.record("turn", fields, call, codec=ModelResponseCodec(), info=_info)
-        except Exception as error:
-            await run.emit(TurnFinished(**event, error=f"{type(error).__name__}: {error}"))
-            raise
-        response = recorded.value
-        await run.emit(
-            TurnFinished(
-                **event,
-                text=_text(response),
-                tool_calls=_tool_calls(response),
-                usage=_usage(response),
-                seconds=recorded.seconds,
-                replayed=recorded.replayed,
-            )
+        recorded = await run.turn(
+            fields, call, codec=ModelResponseCodec(), facts=_facts, model=model_name(model), agent=self._self_agent
         )
-        return response
+        return recorded.value
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         """Refuse to stream inside a durable agent run: a streamed turn is not recorded yet.
@@ -145,8 +131,8 @@ def durable_model(model: Model, agent: str = "") -> Model:
     return cast(Model, FlyteModel(model, agent))
 
 
-def _info(response: ModelResponse) -> dict[str, JSON]:
-    return {"usage": dict(_usage(response).as_dict()), "response_id": response.response_id}
+def _facts(response: ModelResponse) -> TurnFacts:
+    return TurnFacts(_text(response), _tool_calls(response), _usage(response))
 
 
 def _usage(response: ModelResponse) -> Usage:

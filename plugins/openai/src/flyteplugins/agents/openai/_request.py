@@ -10,9 +10,10 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from agents import FunctionTool
+
+from flyteplugins.agents.core import endpoint_identity
 
 if TYPE_CHECKING:
     from agents import AgentOutputSchemaBase, Handoff, Model, ModelSettings, Tool, TResponseInputItem
@@ -32,7 +33,6 @@ _FUNCTION_TOOL_FIELDS = (
     "allowed_callers",
     "output_json_schema",
 )
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def request_fields(
@@ -112,10 +112,7 @@ def _base_url(model: Model) -> str | None:
         if not model.__class__.__module__.startswith("agents.models.openai"):
             return None
         url = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1/"
-    parts = urlsplit(str(url))
-    host = parts.hostname or ""
-    netloc = host if host in _LOOPBACK else parts.netloc.rpartition("@")[2]  # no credential either
-    return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
+    return endpoint_identity(str(url))
 
 
 def _settings(settings: ModelSettings) -> dict[str, object]:

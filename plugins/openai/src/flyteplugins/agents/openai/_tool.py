@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, as_agent_tool
+from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, as_agent_tool, context_parameters
 
 if TYPE_CHECKING:
     from agents import FunctionTool
@@ -103,7 +103,7 @@ def tool(
         given["durable"] = durable
     if on_unknown != "retry":
         given["on_unknown"] = on_unknown
-    hidden = _context_parameters(target)
+    hidden = context_parameters(target, _CONTEXT_TYPES)
     if hidden:
         given["hidden"] = hidden
     made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
@@ -134,26 +134,6 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
             f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
         )
     return {_OPTIONS[option]: value for option, value in options.items() if option in _OPTIONS}
-
-
-def _context_parameters(target: Any) -> frozenset[str]:
-    """The parameters that take the SDK's context, found without importing the SDK."""
-    existing = getattr(target, "__agent_tool__", None)
-    if existing is not None:
-        return frozenset()  # it was looked at when it was made
-    function = getattr(target, "func", target)
-    annotations: Mapping[str, Any] = getattr(function, "__annotations__", {})
-    found = {
-        parameter for parameter, annotation in annotations.items() if parameter != "return" and _is_context(annotation)
-    }
-    return frozenset(found)
-
-
-def _is_context(annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        return annotation.split("[")[0].rpartition(".")[2] in ("ToolContext", "RunContextWrapper")
-    origin = getattr(annotation, "__origin__", annotation)
-    return f"{getattr(origin, '__module__', '')}.{getattr(origin, '__qualname__', '')}" in _CONTEXT_TYPES
 
 
 class Invoker:
