@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +19,7 @@ from flyteplugins.agents.conformance.faults import (
 from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
 from flyteplugins.agents.conformance.plane import LocalPlane, load_flow
+from flyteplugins.agents.core import Folder, MemoryStore
 
 from ._boundaries import POINTS
 from ._dialogue import QUESTION, TASK, Dialogue, Outcome
@@ -163,6 +164,16 @@ def _check_struck(folder: Path, faults: tuple[Fault, ...]) -> None:
 
 
 def _transcript(memories: Path, key: str) -> list[Any]:
-    """The messages of a key, from the segments in its folder."""
-    segments = sorted(memories.rglob(f"{key}/transcript/*/*.json"))
-    return [message for segment in segments for message in json.loads(segment.read_text())["messages"]]
+    """The messages that are kept under a key, whichever SDK's they are."""
+
+    folders = sorted(memories.rglob(key))
+
+    async def read() -> list[Any]:
+        messages: list[Any] = []
+        for folder in folders:
+            store = MemoryStore(key, Folder.at(str(folder)))
+            for sdk in await store.transcripts():
+                messages += await store.messages(sdk)
+        return messages
+
+    return asyncio.run(read())

@@ -20,7 +20,25 @@ from ._events import (
     TurnFinished,
 )
 from ._hidden import context_parameters
-from ._memory import MemoryStore, RunMemory
+from ._memory import (
+    V0_FILES,
+    AuditAction,
+    AuditEntry,
+    Content,
+    FileVersion,
+    ImportV0,
+    MemoryConflictError,
+    MemoryDeletedError,
+    MemoryStore,
+    Removed,
+    Repair,
+    Retention,
+    RunMemory,
+    Snapshot,
+    V0Content,
+    Writer,
+    import_v0_list,
+)
 from ._native import NativeTool
 from ._recorder import Codec, DefaultErrorCodec, ErrorCodec, JsonCodec, Recorded, Recorder
 from ._render import render_result
@@ -82,9 +100,22 @@ __all__ = [
     "render_result",
     "tool_schema",
     # memory
+    "AuditAction",
+    "AuditEntry",
+    "Content",
+    "FileVersion",
     "Folder",
+    "ImportV0",
     "MemoryStore",
+    "Removed",
+    "Repair",
+    "Retention",
     "RunMemory",
+    "Snapshot",
+    "V0Content",
+    "V0_FILES",
+    "Writer",
+    "import_v0_list",
     # events
     "ApprovalAnswered",
     "ApprovalAsked",
@@ -101,6 +132,8 @@ __all__ = [
     # errors
     "AgentError",
     "ErrorClass",
+    "MemoryConflictError",
+    "MemoryDeletedError",
     "MemoryUnavailableError",
     "RecordError",
     "UnserializableError",

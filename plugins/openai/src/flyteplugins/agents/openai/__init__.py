@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import AgentResult, MemoryStore, idempotency_key
+from flyteplugins.agents.core import AgentResult, MemoryStore, Retention, idempotency_key
 
 from ._run import run_agent, run_agent_sync
 from ._tool import tool
@@ -42,6 +42,7 @@ __all__ = [
     "FlyteModelProvider",
     "FunctionTool",
     "MemoryStore",
+    "Retention",
     "idempotency_key",
     "run_agent",
     "run_agent_sync",

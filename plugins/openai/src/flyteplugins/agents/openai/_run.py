@@ -11,8 +11,10 @@ from flyteplugins.agents.core import (
     AgentResult,
     EventSink,
     OnToolError,
+    Retention,
     RunMemory,
     agent_run,
+    import_v0_list,
     run_coro_sync,
 )
 
@@ -81,6 +83,7 @@ async def run_agent(
     observability: bool | Literal["structure"] = True,
     memory_key: str | None = None,
     memory_required: bool = False,
+    memory_retention: Retention | None = None,
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
@@ -112,6 +115,7 @@ async def run_agent(
         observability: Whether there is a report; with `"structure"`, without contents.
         memory_key: One path segment; continues the conversation of that key, and adds this run's messages to it.
         memory_required: Whether it is an error if there is no place for the memory; else the run goes on without.
+        memory_retention: What the memory does not keep: runs over a number or an age. It is removed for good.
         on_event: Called with each event as it happens; a plain or a coroutine function.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
@@ -141,6 +145,7 @@ async def run_agent(
     from ._codec import OpenAIErrorCodec
     from ._errors import classify
     from ._hooks import EventHooks
+    from ._repair import repair_items
     from ._seams import install
     from ._session import SDK, RunSession
     from ._tracing import default_run_config
@@ -167,7 +172,15 @@ async def run_agent(
         max_concurrent_tools=max_concurrent_tools,
         errors=OpenAIErrorCodec(),
     ) as run:
-        memory = await RunMemory.open(run, memory_key, sdk=SDK, required=memory_required)
+        memory = await RunMemory.open(
+            run,
+            memory_key,
+            sdk=SDK,
+            required=memory_required,
+            repair=repair_items,
+            import_v0=import_v0_list,
+            retention=memory_retention,
+        )
         kept = RunSession(f"flyte:{memory_key}", memory.history) if memory_key is not None else None
         result = await Runner.run(
             built,

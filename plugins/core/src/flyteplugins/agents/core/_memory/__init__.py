@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
-from ._run_memory import RunMemory
-from ._store import MemoryStore
+from ._audit import AuditAction, AuditEntry
+from ._entry import Writer
+from ._errors import MemoryConflictError, MemoryDeletedError
+from ._files import FileVersion
+from ._retention import Removed, Retention
+from ._run_memory import Repair, RunMemory
+from ._store import Content, MemoryStore
+from ._transcript import Snapshot
+from ._v0 import V0_FILES, ImportV0, V0Content, import_v0_list
 
-__all__ = ["MemoryStore", "RunMemory"]
+__all__ = [
+    # a memory
+    "Content",
+    "FileVersion",
+    "MemoryStore",
+    "Removed",
+    "Retention",
+    "Snapshot",
+    # who did what to it
+    "AuditAction",
+    "AuditEntry",
+    "Writer",
+    # an agent run's part of it
+    "Repair",
+    "RunMemory",
+    # Flyte's own store
+    "ImportV0",
+    "V0Content",
+    "V0_FILES",
+    "import_v0_list",
+    # errors
+    "MemoryConflictError",
+    "MemoryDeletedError",
+]

@@ -69,7 +69,7 @@ def memory_folder(key: str, scope: TaskScope) -> Folder:
     from flyte.ai.agents.memory import MemoryStore as FlyteMemoryStore
 
     marker = "key"
-    suffix = "/".join(["v0", scope.org, scope.project, scope.domain, marker])
+    suffix = "/".join(part for part in ("v0", scope.org, scope.project, scope.domain, marker) if part)
     try:
         path = FlyteMemoryStore.remote_path_for_key(
             key=marker, org=scope.org, project=scope.project, domain=scope.domain
