@@ -12,15 +12,21 @@ import pytest
 
 from flyteplugins.agents import core
 from flyteplugins.agents.core import (
+    JSON,
+    AgentRun,
     AgentTool,
     Event,
+    HandOff,
+    JsonCodec,
     RunFinished,
     RunStarted,
     TextDelta,
     ToolCallFinished,
     ToolCallStarted,
+    TurnFacts,
     TurnFinished,
     Usage,
+    current_run,
 )
 
 if TYPE_CHECKING:
@@ -169,3 +175,131 @@ async def test_an_edited_run_that_goes_on_says_so(
     await attempt(body)
     await attempt(body)
     assert [event.resumed for event in heard if isinstance(event, RunStarted)] == [False, True]
+
+
+# what happens inside of what
+
+
+async def test_what_happens_inside_of_a_tool_call_says_so(attempt: Attempts, start_agent: StartAgent) -> None:
+    events: list[Event] = []
+
+    async def ask(question: str) -> JSON:
+        return f"answer to {question}"
+
+    async def turn(run: AgentRun, agent: str) -> None:
+        await run.turn({"of": agent}, lambda: ask(agent), codec=JsonCodec(), facts=_facts, model="m", agent=agent)
+
+    async def look() -> str:
+        """Look."""
+        run = current_run()
+        assert run is not None
+        await run.emit(HandOff(run=run.id, source="a", target="b"))
+        return "seen"
+
+    async def body() -> None:
+        async with start_agent("chief", on_event=events.append) as run:
+
+            async def consult(helper: str, both: asyncio.Barrier) -> None:
+                async def help_out() -> JSON:
+                    await both.wait()
+                    await turn(run, helper)
+                    await AgentTool(look).call({}, call_id=f"look of {helper}", agent=helper)
+                    await turn(run, helper)
+                    return "helped"
+
+                await run.inline_tool(
+                    helper, {}, help_out, codec=JsonCodec(), shown=str, call_id=f"call of {helper}", is_agent=True
+                )
+
+            await turn(run, "chief")
+            both = asyncio.Barrier(2)
+            await asyncio.gather(consult("one", both), consult("two", both))
+            await turn(run, "chief")
+            await run.finish("")
+
+    await attempt(body)
+    for helper in ("one", "two"):
+        inside = [event for event in events if event.parent == f"call of {helper}"]
+        assert [(event.type, event.agent) for event in inside] == [
+            ("turn finished", helper),
+            ("tool call started", helper),
+            ("tool call finished", helper),
+            ("turn finished", helper),
+        ]
+        assert [event.type for event in events if event.parent == f"look of {helper}"] == ["hand-off"]
+    assert [event.type for event in events if not event.parent] == [
+        "run started",
+        "turn finished",
+        *["tool call started"] * 2,
+        *["tool call finished"] * 2,
+        "turn finished",
+        "run finished",
+    ]
+
+
+async def test_a_run_within_a_tool_call_says_of_which_run_and_call(attempt: Attempts, start_agent: StartAgent) -> None:
+    events: list[Event] = []
+    inner_events: list[Event] = []
+
+    async def delegate() -> str:
+        """Ask another agent."""
+        async with start_agent("inner", on_event=inner_events.append) as inner:
+            await AgentTool(plain).call({}, call_id="inner call")
+            await inner.finish("")
+        return ""
+
+    async def plain() -> str:
+        """Do nothing."""
+        return ""
+
+    async def body() -> str:
+        async with start_agent("outer", on_event=events.append) as outer:
+            await AgentTool(delegate).call({}, call_id="delegated")
+            async with start_agent("beside", on_event=inner_events.append):
+                pass
+            return outer.id
+
+    outer = await attempt(body)
+    started = [event for event in inner_events if isinstance(event, RunStarted)]
+    assert [(event.name, event.parent_run, event.parent) for event in started] == [
+        ("inner", outer, "delegated"),
+        ("beside", outer, ""),
+    ]
+    others = [event for event in inner_events if not isinstance(event, RunStarted)]
+    assert {event.parent for event in others} == {""}  # the call is one of the outer run's
+    assert [(event.parent_run, event.parent) for event in events if isinstance(event, RunStarted)] == [("", "")]
+
+
+async def test_calls_that_the_sdk_gives_no_id_have_different_ones(attempt: Attempts, start_agent: StartAgent) -> None:
+    events: list[Event] = []
+
+    async def plain() -> str:
+        """Do nothing."""
+        return ""
+
+    async def body() -> None:
+        async with start_agent(on_event=events.append):
+            for _ in range(2):
+                await AgentTool(plain).call({})
+
+    await attempt(body)
+    calls = [event.call for event in events if isinstance(event, (ToolCallStarted, ToolCallFinished))]
+    assert calls == ["call 1", "call 1", "call 2", "call 2"]
+
+
+async def test_a_body_that_ends_without_saying_so_has_ended(attempt: Attempts, start_agent: StartAgent) -> None:
+    events: list[Event] = []
+
+    async def body() -> None:
+        async with start_agent("quiet", on_event=events.append):
+            pass
+        async with start_agent("said", on_event=events.append) as run:
+            await run.finish("bye")
+
+    await attempt(body)
+    ends = [(event.agent, event.text) for event in events if isinstance(event, RunFinished)]
+    assert ends == [("quiet", ""), ("said", "bye")]
+
+
+def _facts(value: JSON) -> TurnFacts:
+    return TurnFacts(text=str(value))

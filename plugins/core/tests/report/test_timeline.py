@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -34,13 +35,6 @@ def nothing_goes_wrong(caplog: pytest.LogCaptureFixture) -> Any:
     assert [
         record.message for record in caplog.records if record.levelno >= logging.ERROR and "report" in record.message
     ] == []
-
-
-def within(event: Event, **fields: object) -> Event:
-    """The event with fields that not every version has."""
-    for name, value in fields.items():
-        object.__setattr__(event, name, value)
-    return event
 
 
 def turn(text: str, *, agent: str = "agent", **fields: Any) -> TurnFinished:
@@ -137,15 +131,16 @@ async def test_a_price_that_is_unknown_is_not_shown_as_nothing(
         async with start_agent("unpriced") as agent:
             await agent.run.emit(turn("a"))
         async with start_agent("priced") as agent:
-            await agent.run.emit(within(turn("a"), cost=0.0125))
-            await agent.run.emit(within(turn("b", replayed=True), cost=0.5))
+            await agent.run.emit(turn("a", cost=0.0125))
+            await agent.run.emit(turn("b", replayed=True, cost=0.5))
         async with start_agent("partly priced") as agent:
-            await agent.run.emit(within(turn("a"), cost=0.0125))
-            await agent.run.emit(within(turn("b"), cost=None))
+            await agent.run.emit(turn("a", cost=0.0125))
+            await agent.run.emit(turn("b"))
 
     unpriced, priced, partly = (await reported(body)).split('<section class="fla"')[1:]
     assert "$" not in words(f"<p {unpriced}")
     assert "100 in, 10 out $0.0125 Replayed" in words(f"<p {priced}")
+    assert "paid by an earlier attempt ($0.5000)" in words(f"<p {priced}")
     assert "at least $0.0125; the price of 1 turn is unknown" in words(f"<p {partly}")
 
 
@@ -159,11 +154,11 @@ async def test_a_sub_agents_turns_are_inside_of_the_call_that_ran_it(
             for call in "12":
                 await say(ToolCallStarted(agent="agent", call=call, name=f"helper {call}", arguments={}))
             for call in "12":  # at the same time, under one name
-                await say(within(turn("hm", agent="helper"), parent=call))
+                await say(turn("hm", agent="helper", parent=call))
             for call in "21":
-                inner = ToolCallStarted(agent="helper", call=f"inner {call}", name=f"look {call}", arguments={})
-                await say(within(inner, parent=call))
-                await say(within(ApprovalAsked(agent="helper", action=f"look {call}", digest="d"), parent=call))
+                inner: dict[str, Any] = {"agent": "helper", "parent": call}
+                await say(ToolCallStarted(**inner, call=f"inner {call}", name=f"look {call}", arguments={}))
+                await say(ApprovalAsked(**inner, action=f"look {call}", digest="d"))
             for call in "12":
                 await say(ToolCallFinished(agent="helper", call=f"inner {call}", name=f"look {call}", result="x"))
                 await say(ToolCallFinished(agent="agent", call=call, name=f"helper {call}", result="x"))
@@ -260,20 +255,31 @@ async def test_a_long_text_is_cut_and_says_how_much_is_missing(
 async def test_a_run_within_a_run_is_a_step_of_it_and_has_a_tab_of_its_own(
     reported: Reported, start_agent: StartAgent, outline: Outline
 ) -> None:
-    from flyteplugins.agents.core import RunStarted
-    from flyteplugins.agents.core._report import RunReport
+    async def ask_inner() -> str:
+        """Ask another agent."""
+        async with start_agent("inner") as inner:
+            await inner.turn("inner turn")
+        return "!"
 
     async def body() -> None:
         async with start_agent("outer") as agent:
             await agent.turn("ask")
-            await agent.run.emit(ToolCallStarted(agent="outer", call="1", name="ask_inner", arguments={}))
-            inner = RunReport.begin("inner", contents=True)
-            assert inner is not None
-            await inner(within(RunStarted(run="inner/1", name="inner", input="?"), parent_run=agent.run.id, parent="1"))
-            await inner(turn("inner turn", agent="inner"))
-            await inner.flush()
-            await agent.run.emit(ToolCallFinished(agent="outer", call="1", name="ask_inner", result="!"))
+            await agent.tool(ask_inner)
 
     outer, inner = (await reported(body)).split('<section class="fla"')[1:]
-    assert outline(f"<p {outer}") == ["Turn 1 · gpt-4.1", "  Tool · ask_inner", "    Agent run · inner [running]"]
-    assert outline(f"<p {inner}") == ["Turn 1 · m"]
+    assert outline(f"<p {outer}") == ["Turn 1 · gpt-4.1", "  Tool · ask_inner", "    Agent run · inner"]
+    assert outline(f"<p {inner}") == ["Turn 1 · gpt-4.1"]
+
+
+async def test_a_run_of_no_tool_call_within_a_run_is_a_step_of_it(
+    reported: Reported, start_agent: StartAgent, outline: Outline
+) -> None:
+    async def body() -> None:
+        async with start_agent("outer") as agent:
+            await agent.turn("ask")
+            with contextlib.suppress(ConnectionError):
+                async with start_agent("inner"):
+                    raise ConnectionError("the provider is away")
+
+    outer, _ = (await reported(body)).split('<section class="fla"')[1:]
+    assert outline(f"<p {outer}") == ["Turn 1 · gpt-4.1", "Agent run · inner [failed]"]

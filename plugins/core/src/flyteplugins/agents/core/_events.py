@@ -1,7 +1,7 @@
 """The neutral event stream: the spine that reports, usage, budgets, live output and telemetry hang on.
 
 An adapter maps its SDK's events onto these once. Each has `type`, `run` (the agent run's id), `agent` (the name of the agent that
-acts) and `replayed` (whether it was answered from a record).
+acts), `replayed` (whether it was answered from a record) and `parent` (the tool call that it happened inside of).
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ class Event:
         run: The agent run's id.
         agent: The name of the agent that acts.
         replayed: Whether it was answered from a record, so that nothing was paid for it again.
+        parent: The `call` of the tool call of the same agent run that it happened inside of, as the turns and tools of an
+            agent used as a tool do; empty outside of one. Of a `RunStarted`, a call of the run `parent_run`.
     """
 
     type: ClassVar[str] = "event"
     run: str = ""
     agent: str = ""
     replayed: bool = False
+    parent: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The event as plain values, `type` included."""
@@ -60,12 +63,14 @@ class RunStarted(Event):
         name: The agent run's name.
         input: What the user said, as text.
         resumed: Whether there are records of an earlier attempt.
+        parent_run: The id of the agent run, in the same process, that this one is part of; empty if none.
     """
 
     type: ClassVar[str] = "run started"
     name: str
     input: str
     resumed: bool = False
+    parent_run: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +93,10 @@ class TurnFinished(Event):
         model: The model's name.
         text: The text of the answer, without reasoning.
         tool_calls: Names of the tools that it calls, in order.
-        usage: What the turn cost when it was made.
+        usage: The turn's tokens.
         seconds: How long the model call took when it was made.
         error: Why it failed, where it did.
+        cost: US dollars that it cost when it was made, by list price; `None` where the price is unknown.
     """
 
     type: ClassVar[str] = "turn finished"
@@ -100,6 +106,7 @@ class TurnFinished(Event):
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     error: str | None = None
+    cost: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +114,7 @@ class ToolCallStarted(Event):
     """A tool call began.
 
     Attributes:
-        call: The SDK's id of the call.
+        call: The SDK's id of the call, or one of ours where the SDK has none.
         name: The tool's name, as the model knows it.
         arguments: The arguments, as JSON values; the model's own text where it is not JSON.
     """

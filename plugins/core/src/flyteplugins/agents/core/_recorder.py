@@ -172,12 +172,14 @@ class Recorded(Generic[T]):
         replayed: Whether it came from a record.
         seconds: How long the call took when it was made.
         name: The record's name; empty where nothing is recorded.
+        started: When the call began, in seconds since the epoch; 0 where nothing is recorded.
     """
 
     value: T
     replayed: bool = False
     seconds: float = 0.0
     name: str = ""
+    started: float = 0.0
 
 
 @dataclass
@@ -575,7 +577,7 @@ class Recorder:
             output, stored = await folder.write(record)
             self._note_made(record)
             if stored is None:
-                outcome.append(Recorded(value, seconds=record.seconds, name=record.name))
+                outcome.append(Recorded(value, seconds=record.seconds, name=record.name, started=started))
             else:
                 logger.warning("Another worker recorded %s first; its outcome is used.", record.name)
                 outcome.append(replace(self._replayed(stored, codec), replayed=False))  # this call was paid for too
@@ -633,7 +635,7 @@ class Recorder:
                 f"returned ({type(error).__name__}: {error}). Was the SDK changed while the run was in flight? Finish the run "
                 "with the version that began it, or move the record away to have its request made again."
             ) from error
-        return Recorded(value, replayed=True, seconds=record.seconds, name=record.name)
+        return Recorded(value, replayed=True, seconds=record.seconds, name=record.name, started=record.started)
 
     def _decode_failure(self, record: Record) -> Exception:
         try:

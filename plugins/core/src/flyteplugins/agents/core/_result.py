@@ -28,6 +28,7 @@ class TurnRecord:
         seconds: How long the model call took when it was made.
         replayed: Whether it was answered from a record.
         error: Why it failed, where it did.
+        cost: US dollars that it cost when it was made; `None` where its price is unknown.
     """
 
     agent: str
@@ -39,6 +40,7 @@ class TurnRecord:
     seconds: float
     replayed: bool
     error: str | None = None
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class AgentResult(Generic[OutputT]):
     Attributes:
         output: The final answer: text, or an instance of `output_type`.
         text: The final answer as text.
-        usage: What it cost, with fresh and replayed turns apart.
+        usage: Tokens and US dollars, with fresh and replayed turns apart.
         turns: Every turn, sub-agents' included, in the order in which they finished.
         tool_calls: Every tool call, in the order in which they finished.
         pending: Approvals that nobody has answered yet; the output is no answer while there are any.
@@ -93,7 +95,7 @@ class AgentResult(Generic[OutputT]):
             for item in dataclasses.fields(self)
             if item.name not in ("native", "usage")
         }
-        values["usage"] = {"fresh": self.usage.fresh.as_dict(), "replayed": self.usage.replayed.as_dict()}
+        values["usage"] = self.usage.as_dict()
         result = jsonable(values)
         assert isinstance(result, dict)
         return result

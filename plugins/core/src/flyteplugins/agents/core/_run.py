@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import shlex
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -26,6 +27,7 @@ from ._events import (
     TurnFinished,
     deliver,
 )
+from ._prices import read_prices, turn_cost
 from ._recorder import Codec, ErrorCodec, Recorded, Recorder, current_slot
 from ._report import RunReport
 from ._result import AgentResult, ToolCallRecord, TurnRecord
@@ -51,12 +53,14 @@ class TurnFacts:
     Attributes:
         text: The text of the answer, without reasoning.
         tool_calls: Names of the tools that it calls, in order.
-        usage: What it cost.
+        usage: Its tokens.
+        provider: Who sells the model, where its name does not say it; for its price.
     """
 
     text: str = ""
     tool_calls: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    provider: str = ""
 
     def as_dict(self) -> dict[str, JSON]:
         """What the record shows beside the response: it holds the text already."""
@@ -68,6 +72,18 @@ _CURRENT: ContextVar[AgentRun | None] = ContextVar("flyteplugins.agents.run", de
 
 _PLACE: ContextVar[AgentRun | None] = ContextVar("flyteplugins.agents.place", default=None)
 """The agent run of whose `max_concurrent_tools` places this code holds one."""
+
+
+_INSIDE: ContextVar[_Inside | None] = ContextVar("flyteplugins.agents.inside", default=None)
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """The tool call that this code runs inside of."""
+
+    run: AgentRun
+    call: str
+    outer: _Inside | None
 
 
 def current_run() -> AgentRun | None:
@@ -119,6 +135,8 @@ class AgentRun:
         self.turns: list[TurnRecord] = []
         self.tool_calls: list[ToolCallRecord] = []
         self._began = time.perf_counter()
+        self._calls = 0
+        self._ended = False
         self._sinks = sinks
         self._broken_sinks: set[int] = set()
         self._tools = asyncio.Semaphore(max_concurrent_tools) if max_concurrent_tools else None
@@ -229,8 +247,10 @@ class AgentRun:
         self, model: str, agent: str
     ) -> AsyncIterator[Callable[[TurnFacts, Recorded[Any]], Awaitable[None]]]:
         event: dict[str, Any] = {"run": self.id, "agent": agent or self.name, "model": model}
+        read_prices()
 
         async def finished(facts: TurnFacts, recorded: Recorded[Any]) -> None:
+            cost = await turn_cost(model, facts.usage, provider=facts.provider, started=recorded.started)
             await self.emit(
                 TurnFinished(
                     **event,
@@ -239,6 +259,7 @@ class AgentRun:
                     usage=facts.usage,
                     seconds=recorded.seconds,
                     replayed=recorded.replayed,
+                    cost=cost,
                 )
             )
 
@@ -283,21 +304,22 @@ class AgentRun:
         Raises:
             Exception: What the tool raised, or what `Recorder.record` raises.
         """
-        event: dict[str, Any] = {"run": self.id, "agent": agent or self.name, "call": call_id, "name": name}
+        event = self.call_event(name, call_id, agent)
         async with self.recorder.strand():
             await self.emit(ToolCallStarted(**event, arguments=arguments))
             began = time.perf_counter()
             try:
-                async with contextlib.nullcontext() if is_agent else self.tool_slot():
-                    recorded = await self.recorder.record(
-                        "tool",
-                        {"tool": name, "arguments": arguments},
-                        call,
-                        codec=codec,
-                        info=lambda value: {"tool": name, "error": error(value)},
-                        keep="durable" if durable and not is_agent else "never",
-                        on_unknown=_again,
-                    )
+                with self.inside(event["call"]):
+                    async with contextlib.nullcontext() if is_agent else self.tool_slot():
+                        recorded = await self.recorder.record(
+                            "tool",
+                            {"tool": name, "arguments": arguments},
+                            call,
+                            codec=codec,
+                            info=lambda value: {"tool": name, "error": error(value)},
+                            keep="durable" if durable and not is_agent else "never",
+                            on_unknown=_again,
+                        )
             except BaseException as problem:
                 seconds = time.perf_counter() - began
                 said = f"{type(problem).__name__}: {problem}"
@@ -315,11 +337,40 @@ class AgentRun:
             )
             return recorded
 
+    def call_event(self, name: str, call_id: str, agent: str) -> dict[str, Any]:
+        """What the events of one tool call have in common. A call to which the SDK gives no id is numbered."""
+        self._calls += not call_id
+        return {"run": self.id, "agent": agent or self.name, "call": call_id or f"call {self._calls}", "name": name}
+
+    @contextlib.contextmanager
+    def inside(self, call: str) -> Iterator[None]:
+        """Have what happens in the body happen inside of a tool call: see `Event.parent`.
+
+        Args:
+            call: The call's id in its events.
+        """
+        token = _INSIDE.set(_Inside(self, call, _INSIDE.get()))
+        try:
+            yield
+        finally:
+            _INSIDE.reset(token)
+
+    def _inside(self) -> str:
+        """The call of this agent run that this code runs inside of; empty if none."""
+        inside = _INSIDE.get()
+        while inside is not None and inside.run is not self:
+            inside = inside.outer
+        return inside.call if inside is not None else ""
+
     async def emit(self, event: Event) -> None:
         """Tell everybody who listens about an event.
 
+        An event that does not say what it happened inside of gets the tool call that this code runs inside of.
+
         A listener that raises is told nothing more, and the agent goes on: nobody loses a paid turn to a broken display.
         """
+        if not event.parent and event.run in ("", self.id) and (parent := self._inside()):
+            event = dataclasses.replace(event, parent=parent)
         self._count(event)
         for sink in self._sinks:
             if id(sink) in self._broken_sinks:
@@ -359,7 +410,7 @@ class AgentRun:
     def _count(self, event: Event) -> None:
         match event:
             case TurnFinished():
-                self.usage = self.usage.adding(event.usage, replayed=event.replayed)
+                self.usage = self.usage.adding(event.usage, replayed=event.replayed, cost=event.cost)
                 self.turns.append(
                     TurnRecord(
                         agent=event.agent,
@@ -371,6 +422,7 @@ class AgentRun:
                         seconds=event.seconds,
                         replayed=event.replayed,
                         error=event.error,
+                        cost=event.cost,
                     )
                 )
             case ToolCallFinished():
@@ -384,6 +436,8 @@ class AgentRun:
                         error=event.error,
                     )
                 )
+            case RunFinished():
+                self._ended = True
 
 
 async def _again(_: object) -> None:
@@ -457,10 +511,21 @@ async def agent_run(
     )
     if scope is not None and durable and observability:
         _say_how_to_resume(scope, recorder)
+    outer = current_run()
     token = _CURRENT.set(run)
     try:
         async with recorder.strand(call=False):
-            await run.emit(RunStarted(run=run.id, agent=name, name=name, input=_shown(input), resumed=recorder.resumed))
+            await run.emit(
+                RunStarted(
+                    run=run.id,
+                    agent=name,
+                    name=name,
+                    input=_shown(input),
+                    resumed=recorder.resumed,
+                    parent_run=outer.id if outer is not None else "",
+                    parent=outer._inside() if outer is not None else "",
+                )
+            )
             yield run
     except BaseException as error:
         seconds = time.perf_counter() - run._began
@@ -479,6 +544,8 @@ async def agent_run(
             raise AgentError(f"{type(error).__name__}: {error}") from error
         raise
     else:
+        if not run._ended:  # its answer was not text, or nobody said what it was; it is over all the same
+            await run.finish("")
         if report is not None:
             await report.flush()
     finally:

@@ -173,12 +173,13 @@ class AgentTool:
         if run is None:
             return await self._attempt(None, arguments, injected or {})
         shown = _shown_arguments(arguments)
-        event: dict[str, Any] = {"run": run.id, "agent": agent or run.name, "call": call_id, "name": self.name}
+        event = run.call_event(self.name, call_id, agent)
         async with run.tool_slot(), run.recorder.strand():
             await run.emit(ToolCallStarted(**event, arguments=shown))
             began = time.perf_counter()
             try:
-                outcome = await self._attempt(run, arguments, injected or {})
+                with run.inside(event["call"]):
+                    outcome = await self._attempt(run, arguments, injected or {})
             except BaseException as error:
                 seconds = time.perf_counter() - began
                 problem = f"{type(error).__name__}: {error}"

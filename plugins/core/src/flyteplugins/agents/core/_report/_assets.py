@@ -201,7 +201,8 @@ began {{ page.attempt.started|moment }} · {% if timeline.outcome == "running" %
 </div>
 {% if usage.replayed.requests or totals.replayed_turns %}
 <div><dt>Replayed, not spent again<dd>{{ usage.replayed.total_tokens|number }} <small>tokens</small>
-<dd class="soft">{{ usage.replayed.input_tokens|number }} in, {{ usage.replayed.output_tokens|number }} out, paid by an earlier attempt
+<dd class="soft">{{ usage.replayed.input_tokens|number }} in, {{ usage.replayed.output_tokens|number }} out, paid by an earlier attempt{% if totals.replayed_cost is not none %} ({{ totals.replayed_cost|money }}){% endif %}
+
 </div>
 {% endif %}
 <div><dt>Turns<dd>{{ totals.turns|length|number }}

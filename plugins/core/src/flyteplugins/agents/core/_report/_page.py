@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ._assets import SCRIPT, STYLE, TEMPLATE
 from ._attempts import Attempt
 from ._chart import HEIGHT, chart
-from ._texts import Excerpt, duration, size
+from ._texts import Excerpt, duration, money, size
 from ._timeline import Block, State, Step, Steps, Timeline
 from ._totals import Totals
 
@@ -316,7 +316,7 @@ def _template() -> jinja2.Template:
         "duration": duration,
         "size": size,
         "moment": lambda seconds: time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds)),
-        "money": lambda dollars: f"${dollars:,.4f}" if dollars < 1 else f"${dollars:,.2f}",
+        "money": money,
         "count": lambda number, thing: f"{number:,} {thing}{'' if number == 1 else 's'}",
         "number": lambda number: f"{number:,}",
         "state": _STATES.__getitem__,

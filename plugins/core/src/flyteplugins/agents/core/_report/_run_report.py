@@ -90,9 +90,9 @@ class RunReport:
     async def _begin(self, event: RunStarted) -> None:
         self.id = event.run
         self.loop = asyncio.get_running_loop()
-        outer = self._task.find(getattr(event, "parent_run", ""))
+        outer = self._task.find(event.parent_run)
         if outer is not None:
-            step = outer.timeline.nested(self.name, getattr(event, "parent", ""), now() - outer._began)
+            step = outer.timeline.nested(self.name, event.parent, now() - outer._began)
             self._outer = (outer, step)
         self._slot = await self._task.begin(event.run, self._attempt)
 

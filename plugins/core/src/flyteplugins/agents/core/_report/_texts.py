@@ -136,6 +136,13 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def money(dollars: float) -> str:
+    """US dollars as a person says them: `$0.0123`, `$12.30`; what is less than the last digit says so."""
+    if 0 < dollars < 0.0001:
+        return "less than $0.0001"
+    return f"${dollars:,.4f}" if dollars < 1 else f"${dollars:,.2f}"
+
+
 def size(number: int) -> str:
     """A number of bytes as a person says it: `512 bytes`, `1.2 kB`, `3.4 MB`."""
     if number < 1000:

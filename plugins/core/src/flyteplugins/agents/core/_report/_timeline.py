@@ -27,7 +27,7 @@ from .._events import (
     ToolCallStarted,
     TurnFinished,
 )
-from ._texts import Text, error_class, plain, size
+from ._texts import Text, error_class, money, plain, size
 from ._totals import Totals
 
 __all__ = ["Block", "State", "Step", "Steps", "Timeline"]
@@ -241,15 +241,13 @@ class Timeline:
 
     def _parent(self, event: Event) -> Step | None:
         """The tool call that an event happened in, as far as the event says."""
-        parent: str = getattr(event, "parent", "")
-        return next(iter(self._calls.get(parent, ())), None) if parent else None
+        return next(iter(self._calls.get(event.parent, ())), None) if event.parent else None
 
     def _turn(self, event: TurnFinished, at: float) -> None:
         usage = event.usage
-        cost: float | None = getattr(event, "cost", None)
         step = self._step(event, "Turn", event.model, max(at - (0 if event.replayed else event.seconds), 0))
         step.number = self.totals.turn(
-            usage, replayed=event.replayed, seconds=event.seconds, failed=event.error is not None, cost=cost
+            usage, replayed=event.replayed, seconds=event.seconds, failed=event.error is not None, cost=event.cost
         )
         step.seconds = event.seconds
         step.fresh = not event.replayed
@@ -262,8 +260,8 @@ class Timeline:
             step.facts.append("calls " + ", ".join(_name(name) for name in event.tool_calls[:20]))
         if usage.input_tokens or usage.output_tokens:
             step.facts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
-        if cost is not None:
-            step.facts.append(f"${cost:.4f}")
+        if event.cost is not None:
+            step.facts.append(money(event.cost))
         parent = self._parent(event)
         self._turns[id(parent), step.agent] = step
         self._put(event, step)

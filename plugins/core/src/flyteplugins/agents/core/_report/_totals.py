@@ -42,6 +42,7 @@ class Totals:
         tool_seconds: How long fresh tool calls took, added up, also where they overlapped.
         cost: US dollars of fresh turns, as far as known; `None` where no turn's price is.
         unpriced: How many fresh turns have no known price.
+        replayed_cost: US dollars that replayed turns cost an earlier attempt, as far as known; `None` if unknown.
     """
 
     usage: RunUsage = field(default_factory=RunUsage)
@@ -55,6 +56,7 @@ class Totals:
     tool_seconds: float = 0.0
     cost: float | None = None
     unpriced: int = 0
+    replayed_cost: float | None = None
 
     def turn(self, usage: Usage, *, replayed: bool, seconds: float, failed: bool, cost: float | None) -> int:
         """Add a turn, and return its number, from 1."""
@@ -62,7 +64,10 @@ class Totals:
         self.turns.append(TurnTokens(usage.input_tokens, usage.output_tokens, replayed, failed))
         self.replayed_turns += replayed
         self.failed_turns += failed
-        if not replayed:
+        if replayed:
+            if cost is not None:
+                self.replayed_cost = (self.replayed_cost or 0.0) + cost
+        else:
             self.model_seconds += seconds
             if cost is not None:
                 self.cost = (self.cost or 0.0) + cost
