@@ -53,7 +53,7 @@ def test_each_kind_of_event_has_a_type_of_its_own_that_as_dict_tells() -> None:
         assert {"run", "agent", "replayed"} <= set(values)
         json.dumps(values)
         types.append(kind.type)
-    assert len(set(types)) == len(types) == 10
+    assert len(set(types)) == len(types) == 11
 
 
 def test_an_event_cannot_be_changed_by_a_listener() -> None:

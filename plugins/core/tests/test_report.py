@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import html.parser
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,13 @@ import pytest
 from flyteplugins.agents.core import (
     AgentRun,
     AgentTool,
+    Event,
     HandOff,
+    JsonCodec,
     MemoryNotice,
     TextDelta,
     ToolCallFinished,
+    ToolCallRepeated,
     ToolCallStarted,
     TurnFinished,
     Usage,
@@ -266,6 +270,55 @@ async def test_a_long_run_stays_small(report_of: ReportOf) -> None:
     assert "<0>" in words
     assert "<999>" in words
     assert "bye" in words
+
+
+@pytest.mark.parametrize("kind", ["tool", "inline tool of the SDK"])
+async def test_a_call_that_a_crash_cut_off_and_that_is_run_again_is_marked(
+    attempt: Attempts, start_agent: StartAgent, killed: type[BaseException], kind: str
+) -> None:
+    calls: list[int] = []
+    again: list[ToolCallRepeated] = []
+
+    async def pay(amount: int) -> str:
+        """Pay."""
+        calls.append(amount)
+        if amount == 2 and not attempt.died:
+            raise killed
+        return "paid"
+
+    def listen(event: Event) -> None:
+        if isinstance(event, ToolCallRepeated):
+            again.append(event)
+            assert calls == [1, 2], "it is said before the effect happens"
+
+    async def body() -> None:
+        async with start_agent(observability=True, on_event=listen) as run:
+            for amount in (1, 2, 3):
+                if kind == "tool":
+                    await AgentTool(pay).call({"amount": amount}, call_id=f"call {amount}")
+                else:
+                    await run.inline_tool(
+                        "pay",
+                        {"amount": amount},
+                        functools.partial(pay, amount),
+                        codec=JsonCodec(),
+                        shown=str,
+                        call_id=f"call {amount}",
+                    )
+
+    await attempt(body)
+    assert "run again" not in Page(attempt.report()).words
+    await attempt(body)
+    words = Page(attempt.report()).words
+    first, second, third = words.partition("Timeline")[2].split("Tool · pay")[1:]
+    assert "replayed" in first
+    assert "run again" in second
+    assert "an earlier attempt had started it and left no outcome" in second
+    assert "run again" not in first + third
+    assert "Tool calls 3 1 replayed, 1 run again" in words
+    assert [(event.call, event.name, event.parent) for event in again] == [("call 2", "pay", "")]
+    await attempt(body)
+    assert "run again" not in Page(attempt.report()).words
 
 
 async def test_odd_characters_do_not_stop_the_report(report_of: ReportOf) -> None:

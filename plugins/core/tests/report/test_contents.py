@@ -20,6 +20,7 @@ from flyteplugins.agents.core import (
     RunFinished,
     RunStarted,
     ToolCallFinished,
+    ToolCallRepeated,
     ToolCallStarted,
     TurnFinished,
     digest,
@@ -54,6 +55,7 @@ async def say_everywhere(
     await emit(TurnFinished(**agent, model=name("model"), error=f"ValueError: {text('turn error')}"))
     for call, arguments in (("1", {text("key"): [text("value")]}), ("2", text("raw arguments"))):
         await emit(ToolCallStarted(**agent, call=call, name=name("tool"), arguments=arguments))  # type: ignore[arg-type]
+    await emit(ToolCallRepeated(**agent, call="1", name=name("tool")))
     await emit(ToolCallFinished(**agent, call="1", name=name("tool"), result=text("result")))
     await emit(ToolCallFinished(**agent, call="2", name=name("tool"), error=f"OSError: {text('tool error')}"))
     await emit(HandOff(**agent, source=name("source"), target=name("target")))

@@ -16,6 +16,7 @@ from ._events import (
     RunStarted,
     TextDelta,
     ToolCallFinished,
+    ToolCallRepeated,
     ToolCallStarted,
     TurnFinished,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "RunStarted",
     "TextDelta",
     "ToolCallFinished",
+    "ToolCallRepeated",
     "ToolCallStarted",
     "TurnFinished",
     # errors

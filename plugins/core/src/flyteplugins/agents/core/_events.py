@@ -26,6 +26,7 @@ __all__ = [
     "RunStarted",
     "TextDelta",
     "ToolCallFinished",
+    "ToolCallRepeated",
     "ToolCallStarted",
     "TurnFinished",
     "deliver",
@@ -123,6 +124,20 @@ class ToolCallStarted(Event):
     call: str
     name: str
     arguments: JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallRepeated(Event):
+    """A tool call that an earlier attempt had started, and that left no outcome, is run again: its effect may happen twice.
+
+    Attributes:
+        call: The call's id, as in its `ToolCallStarted`.
+        name: The tool's name, as the model knows it.
+    """
+
+    type: ClassVar[str] = "tool call repeated"
+    call: str
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)

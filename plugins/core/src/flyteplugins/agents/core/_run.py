@@ -23,6 +23,7 @@ from ._events import (
     RunStarted,
     TextDelta,
     ToolCallFinished,
+    ToolCallRepeated,
     ToolCallStarted,
     TurnFinished,
     deliver,
@@ -318,7 +319,7 @@ class AgentRun:
                             codec=codec,
                             info=lambda value: {"tool": name, "error": error(value)},
                             keep="durable" if durable and not is_agent else "never",
-                            on_unknown=_again,
+                            on_unknown=lambda _: self.emit(ToolCallRepeated(**event)),
                         )
             except BaseException as problem:
                 seconds = time.perf_counter() - began
@@ -340,7 +341,8 @@ class AgentRun:
     def call_event(self, name: str, call_id: str, agent: str) -> dict[str, Any]:
         """What the events of one tool call have in common. A call to which the SDK gives no id is numbered."""
         self._calls += not call_id
-        return {"run": self.id, "agent": agent or self.name, "call": call_id or f"call {self._calls}", "name": name}
+        call = call_id or f"call {self._calls}"
+        return {"run": self.id, "agent": agent or self.name, "parent": self._inside(), "call": call, "name": name}
 
     @contextlib.contextmanager
     def inside(self, call: str) -> Iterator[None]:
@@ -369,8 +371,10 @@ class AgentRun:
 
         A listener that raises is told nothing more, and the agent goes on: nobody loses a paid turn to a broken display.
         """
-        if not event.parent and event.run in ("", self.id) and (parent := self._inside()):
-            event = dataclasses.replace(event, parent=parent)
+        if not event.parent and event.run in ("", self.id):
+            parent = self._inside()
+            if parent not in ("", getattr(event, "call", "")):  # what is said of a call does not happen inside of it
+                event = dataclasses.replace(event, parent=parent)
         self._count(event)
         for sink in self._sinks:
             if id(sink) in self._broken_sinks:
@@ -438,10 +442,6 @@ class AgentRun:
                 )
             case RunFinished():
                 self._ended = True
-
-
-async def _again(_: object) -> None:
-    """A call that an earlier attempt started and that left no outcome is made again."""
 
 
 @contextlib.asynccontextmanager

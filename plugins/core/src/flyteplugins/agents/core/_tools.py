@@ -25,7 +25,7 @@ from flyte.extend import AsyncFunctionTaskTemplate, TaskTemplate
 
 from ._canonical import JSON, UnserializableError, canonical_json, jsonable
 from ._errors import AgentError, RecordError
-from ._events import ToolCallFinished, ToolCallStarted
+from ._events import ToolCallFinished, ToolCallRepeated, ToolCallStarted
 from ._recorder import JsonCodec, Slot, current_slot
 from ._render import render_result
 from ._resolver import attach_tool_resolver
@@ -171,7 +171,7 @@ class AgentTool:
         """
         run = current_run()
         if run is None:
-            return await self._attempt(None, arguments, injected or {})
+            return await self._attempt(None, arguments, injected or {}, {})
         shown = _shown_arguments(arguments)
         event = run.call_event(self.name, call_id, agent)
         async with run.tool_slot(), run.recorder.strand():
@@ -179,7 +179,7 @@ class AgentTool:
             began = time.perf_counter()
             try:
                 with run.inside(event["call"]):
-                    outcome = await self._attempt(run, arguments, injected or {})
+                    outcome = await self._attempt(run, arguments, injected or {}, event)
             except BaseException as error:
                 seconds = time.perf_counter() - began
                 problem = f"{type(error).__name__}: {error}"
@@ -198,7 +198,11 @@ class AgentTool:
             return outcome
 
     async def _attempt(
-        self, run: AgentRun | None, arguments: str | bytes | Mapping[str, Any] | None, injected: Mapping[str, Any]
+        self,
+        run: AgentRun | None,
+        arguments: str | bytes | Mapping[str, Any] | None,
+        injected: Mapping[str, Any],
+        event: Mapping[str, Any],
     ) -> ToolOutcome:
         try:
             kwargs = self.schema.validate(arguments)
@@ -221,7 +225,7 @@ class AgentTool:
             info=lambda payload: {"tool": self.name, "error": cast("dict[str, JSON]", payload)["error"]},
             traced=self.task is None,
             keep="always" if self.task is not None else "durable" if self.durable else "never",
-            on_unknown=None if self.task is not None else self._started_before,
+            on_unknown=None if self.task is not None else lambda slot: self._started_before(slot, run, event),
         )
         payload = cast("dict[str, JSON]", recorded.value)
         return ToolOutcome(
@@ -231,12 +235,13 @@ class AgentTool:
             seconds=recorded.seconds,
         )
 
-    async def _started_before(self, slot: Slot) -> None:
+    async def _started_before(self, slot: Slot, run: AgentRun, event: Mapping[str, Any]) -> None:
         if self.on_unknown == "fail":
             raise AgentError(
                 f"An earlier attempt started {self.name} and ended before it had an outcome, so its effect may have happened "
                 f"(call {slot.identity[:16]}). The tool's on_unknown='fail' stops the run here."
             )
+        await run.emit(ToolCallRepeated(**event))
 
     async def _run(
         self,

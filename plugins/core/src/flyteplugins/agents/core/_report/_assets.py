@@ -9,9 +9,9 @@ from __future__ import annotations
 __all__ = ["SCRIPT", "STYLE", "TEMPLATE"]
 
 STYLE = r"""
-.fla{--fg:#1f2328;--soft:#57606a;--line:#d1d9e0;--bg:#fff;--panel:#f6f8fa;--bad:#b42318;--old:#0550ae;--new:#116329;--in:#4a7fc1;--out:#c4661f;
+.fla{--fg:#1f2328;--soft:#57606a;--line:#d1d9e0;--bg:#fff;--panel:#f6f8fa;--bad:#b42318;--old:#0550ae;--new:#116329;--in:#4a7fc1;--out:#c4661f;--warn:#8a4b0b;
 color-scheme:light;color:var(--fg);background:var(--bg);font:14px/1.5 system-ui,sans-serif;max-width:68rem;margin:0 auto;padding:.5rem;text-align:start}
-@media(prefers-color-scheme:dark){.fla{--fg:#e6edf3;--soft:#9ea7b3;--line:#3d444d;--bg:#0d1117;--panel:#161b22;--bad:#ff8a80;--old:#79c0ff;--new:#7ee787;--in:#6ea0dd;--out:#e0904f;color-scheme:dark}
+@media(prefers-color-scheme:dark){.fla{--fg:#e6edf3;--soft:#9ea7b3;--line:#3d444d;--bg:#0d1117;--panel:#161b22;--bad:#ff8a80;--old:#79c0ff;--new:#7ee787;--in:#6ea0dd;--out:#e0904f;--warn:#f0a868;color-scheme:dark}
 body:has(#flyte-frame-container>.active>.fla){background:#0d1117}
 body:has(#flyte-frame-container>.active>.fla) #flyte-frame-tabs li{color:#9ea7b3}
 body:has(#flyte-frame-container>.active>.fla) #flyte-frame-tabs li.active{color:#e6edf3}}
@@ -75,6 +75,7 @@ body:has(.fla) #flyte-frame-tabs li{overflow-wrap:anywhere}
 .fla i.old{color:var(--old);border-style:dashed}
 .fla i.new{color:var(--new)}
 .fla i.open{color:var(--soft)}
+.fla i.again{color:var(--warn)}
 .fla q{quotes:none}
 .fla q,.fla b,.fla small{unicode-bidi:isolate}
 .fla details[open]>summary>q{display:none}
@@ -156,6 +157,7 @@ TEMPLATE = r"""
 <b>{{ step.kind }}{% if step.number %} {{ step.number }}{% endif %}{% if step.title %} · {{ step.title }}{% endif %}</b>
 {%- if step.state|state %} <i class="{{ 'bad' if step.state == 'failed' else 'open' }}">{{ step.state|state }}</i>{% endif %}
 {%- if step.replayed %} <i class="old">replayed</i>{% elif mixed and step.fresh %} <i class="new">fresh</i>{% endif %}
+{%- if step.repeated %} <i class="again">run again</i>{% endif %}
  <small>{{ line.facts|join(" · ") }}</small>
 {%- if line.excerpt %} <q>{{ line.excerpt }}</q>{% endif %}
 {%- endmacro %}
@@ -209,7 +211,7 @@ began {{ page.attempt.started|moment }} · {% if timeline.outcome == "running" %
 <dd class="soft">{{ (totals.turns|length - totals.replayed_turns)|number }} asked now{% if totals.replayed_turns %}, {{ totals.replayed_turns|number }} replayed{% endif %}{% if totals.failed_turns %}, {{ totals.failed_turns|number }} failed{% endif %}
 </div>
 <div><dt>Tool calls<dd>{{ totals.tool_calls|number }}
-{% if totals.replayed_tool_calls or totals.failed_tool_calls %}<dd class="soft">{{ [totals.replayed_tool_calls|number ~ " replayed" if totals.replayed_tool_calls, totals.failed_tool_calls|number ~ " failed" if totals.failed_tool_calls]|select|join(", ") }}{% endif %}
+{% if totals.replayed_tool_calls or totals.failed_tool_calls or totals.repeated_tool_calls %}<dd class="soft">{{ [totals.replayed_tool_calls|number ~ " replayed" if totals.replayed_tool_calls, totals.failed_tool_calls|number ~ " failed" if totals.failed_tool_calls, totals.repeated_tool_calls|number ~ " run again" if totals.repeated_tool_calls]|select|join(", ") }}{% endif %}
 </div>
 <div><dt>Time<dd>{{ page.attempt.seconds|duration }}
 <dd class="soft">{{ totals.model_seconds|duration }} in the model{% if totals.tool_calls %}, {{ totals.tool_seconds|duration }} in tools{% endif %}

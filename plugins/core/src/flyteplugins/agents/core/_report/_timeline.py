@@ -24,6 +24,7 @@ from .._events import (
     RunStarted,
     TextDelta,
     ToolCallFinished,
+    ToolCallRepeated,
     ToolCallStarted,
     TurnFinished,
 )
@@ -112,6 +113,7 @@ class Step:
         number: Of a turn, which one it is, from 1.
         replayed: Whether it was answered from a record.
         fresh: Whether it was made in this attempt; an event like a hand-off is neither.
+        repeated: Whether an earlier attempt had started it and left no outcome, so that it is run again.
         seconds: How long it took when it was made.
         facts: Short facts: tokens, sizes.
         blocks: What was said.
@@ -126,6 +128,7 @@ class Step:
     number: int = 0
     replayed: bool = False
     fresh: bool = False
+    repeated: bool = False
     seconds: float | None = None
     facts: list[str] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -192,6 +195,8 @@ class Timeline:
                 self._turn(event, at)
             case ToolCallStarted():
                 self._call(event, at)
+            case ToolCallRepeated():
+                self._repeated(event, at)
             case ToolCallFinished():
                 self._result(event, at)
             case ApprovalAsked():
@@ -277,9 +282,23 @@ class Timeline:
         self._put(event, step)
         self._calls.setdefault(event.call, []).append(step)
 
+    def _open_call(self, event: ToolCallFinished | ToolCallRepeated) -> Step | None:
+        return next((step for step in self._calls.get(event.call, ()) if step.title == _name(event.name)), None)
+
+    def _repeated(self, event: ToolCallRepeated, at: float) -> None:
+        step = self._open_call(event)
+        if step is None:  # nobody said that it began
+            step = self._step(event, "Tool", event.name, at)
+            step.state = "running"
+            self._put(event, step)
+            self._calls.setdefault(event.call, []).append(step)
+        step.repeated = True
+        step.facts.append("an earlier attempt had started it and left no outcome")
+        self.totals.repeated_tool_calls += 1
+
     def _result(self, event: ToolCallFinished, at: float) -> None:
         open_calls = self._calls.get(event.call, [])
-        step = next((step for step in open_calls if step.title == _name(event.name)), None)
+        step = self._open_call(event)
         if step is None:  # nobody said that it began
             step = self._step(event, "Tool", event.name, at)
             self._put(event, step)

@@ -39,6 +39,7 @@ class Totals:
         tool_calls: How many tool calls ended.
         replayed_tool_calls: How many of them were answered from records.
         failed_tool_calls: How many of them failed.
+        repeated_tool_calls: How many had been started by an earlier attempt without an outcome, and were run again.
         tool_seconds: How long fresh tool calls took, added up, also where they overlapped.
         cost: US dollars of fresh turns, as far as known; `None` where no turn's price is.
         unpriced: How many fresh turns have no known price.
@@ -53,6 +54,7 @@ class Totals:
     tool_calls: int = 0
     replayed_tool_calls: int = 0
     failed_tool_calls: int = 0
+    repeated_tool_calls: int = 0
     tool_seconds: float = 0.0
     cost: float | None = None
     unpriced: int = 0
