@@ -53,6 +53,7 @@ from ._stream import StreamEnd, record_stream
 from ._sync import run_coro_sync, sync_variant
 from ._tools import AgentTool, OnUnknown, ToolOutcome, as_agent_tool, idempotency_key
 from ._usage import RunUsage, Usage
+from ._views import SubclassViews
 
 __all__ = [
     # agent runs
@@ -79,6 +80,7 @@ __all__ = [
     "Recorded",
     "Recorder",
     "StreamEnd",
+    "SubclassViews",
     "canonical_json",
     "digest",
     "endpoint_identity",
