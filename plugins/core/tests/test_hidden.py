@@ -16,7 +16,14 @@ class Wrapper(Generic[T]):
     pass
 
 
-TYPES = {"decimal.Context", f"{__name__}.Wrapper", "sdk.ToolContext"}
+class Injected:
+    """A marker, as the class or with options."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+
+TYPES = {"decimal.Context", f"{__name__}.Wrapper", f"{__name__}.Injected", "sdk.ToolContext"}
 
 
 def annotated(annotation: Any) -> Any:
@@ -42,6 +49,10 @@ def annotated(annotation: Any) -> Any:
         "ToolContext | None",
         "Optional['ToolContext']",
         "typing.Annotated[ToolContext, list[int]]",
+        Annotated[dict[str, int], Injected],
+        Annotated[dict[str, int], Injected("messages")],
+        "Annotated[dict[str, int], Injected]",
+        "Annotated[dict[str, int], sdk.Injected('messages')]",
     ],
 )
 def test_a_context_is_found(annotation: Any) -> None:
@@ -50,7 +61,7 @@ def test_a_context_is_found(annotation: Any) -> None:
 
 @pytest.mark.parametrize(
     "annotation",
-    [int, list[Context], "list[ToolContext]", "MyToolContext", "Annotated[int, ToolContext]", "not python ]["],
+    [int, list[Context], "list[ToolContext]", "MyToolContext", "Annotated[int, 'ToolContext?']", "not python ]["],
 )
 def test_what_only_mentions_a_context_is_none(annotation: Any) -> None:
     assert context_parameters(annotated(annotation), TYPES) == frozenset()

@@ -458,6 +458,31 @@ async def test_a_retry_of_the_same_request_is_no_way_past_its_failure(
     assert model.asked == ["q", "q", "q", "next"]
 
 
+async def test_what_steers_the_sdks_loop_is_no_failure_and_leaves_nothing_to_replay(
+    attempt: Attempts, start_agent: StartAgent, model: Model, killed: type[BaseException]
+) -> None:
+    class InterruptError(Exception):
+        """By which an SDK leaves its loop."""
+
+    model.answers["q"] = [InterruptError(), "the answer", "again"]
+
+    async def body() -> JSON:
+        async with start_agent(control_flow=(InterruptError,)) as run:
+            try:
+                return await model.say(run.recorder, "q")
+            except InterruptError:
+                await model.ask(run.recorder, "next")
+            answer = await model.say(run.recorder, "q")
+            if not attempt.died:
+                raise killed
+            return answer
+
+    await attempt(body)
+    assert len(attempt.files("turn.")) == 2
+    assert await attempt(body) == "the answer"
+    assert model.asked == ["q", "next", "q"]
+
+
 async def test_coming_back_to_a_request_after_going_past_it_replays_both_outcomes(
     attempt: Attempts, start_agent: StartAgent, model: Model, killed: type[BaseException]
 ) -> None:

@@ -15,7 +15,8 @@ def context_parameters(target: Any, types: Collection[str]) -> frozenset[str]:
 
     Args:
         target: A task, a callable, or a tool of any adapter, which was looked at when it was made.
-        types: The context types, as `module.Name`. An annotation that is text is known by the name alone.
+        types: The context types, as `module.Name`, or the markers that an SDK puts into `Annotated[...]`. An annotation that is
+            text is known by the name alone.
 
     Returns:
         The parameters' names.
@@ -41,7 +42,9 @@ def _is_context(annotation: Any, types: Collection[str]) -> bool:
     if f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}" in types:
         return True
     if origin is Annotated:
-        return _is_context(get_args(annotation)[0], types)
+        hidden, *markers = get_args(annotation)
+        kinds = [marker if isinstance(marker, type) else type(marker) for marker in markers]
+        return _is_context(hidden, types) or any(f"{one.__module__}.{one.__qualname__}" in types for one in kinds)
     if origin in (Union, UnionType):
         return any(_is_context(member, types) for member in get_args(annotation))
     return False
@@ -68,6 +71,6 @@ def _names_context(node: ast.expr, names: Collection[str]) -> bool:
                 return True
             members = arguments.elts if isinstance(arguments, ast.Tuple) else [arguments]
             if form == "Annotated":
-                members = members[:1]
+                members = [one.func if isinstance(one, ast.Call) else one for one in members]
             return form in ("Annotated", "Optional", "Union") and any(_names_context(one, names) for one in members)
     return False

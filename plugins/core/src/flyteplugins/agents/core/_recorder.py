@@ -236,16 +236,25 @@ class Recorder:
         number: The agent run's number: its identity, and which of those it is. It stays when the configuration is edited.
         durable: Whether turns, inline tools and memory reads are recorded. Outcomes of task tools always are.
         errors: How failures that were passed over are kept.
+        control_flow: Exceptions by which the SDK steers its loop: a call that raises one leaves no outcome, and has not failed.
     """
 
     def __init__(
-        self, scope: TaskScope | None, path: str, *, number: str = "", durable: bool, errors: ErrorCodec
+        self,
+        scope: TaskScope | None,
+        path: str,
+        *,
+        number: str = "",
+        durable: bool,
+        errors: ErrorCodec,
+        control_flow: tuple[type[BaseException], ...] = (),
     ) -> None:
         self.scope = scope
         self.path = path
         self.number = number
         self.durable = durable and scope is not None
         self._errors = errors
+        self._control_flow = (asyncio.CancelledError, *control_flow)
         self._recorded: set[tuple[Kind, str, int]] = set()
         self._started: set[str] = set()
         self._resumed = False
@@ -268,6 +277,7 @@ class Recorder:
         configuration: Mapping[str, object],
         durable: bool,
         errors: ErrorCodec | None = None,
+        control_flow: tuple[type[BaseException], ...] = (),
     ) -> Recorder:
         """Find or begin the records of an agent run, with one listing.
 
@@ -280,6 +290,7 @@ class Recorder:
                 the folder that nobody else claims.
             durable: See the class.
             errors: How failures that were passed over are kept.
+            control_flow: See the class.
         """
         errors = errors or DefaultErrorCodec()
         if scope is None:
@@ -311,7 +322,14 @@ class Recorder:
                 if number is not None:
                     state.numbers[base].pop(number, None)
             raise
-        recorder = cls(scope, f"{base}/{tail}", number=f"{base}/{number}", durable=durable, errors=errors)
+        recorder = cls(
+            scope,
+            f"{base}/{tail}",
+            number=f"{base}/{number}",
+            durable=durable,
+            errors=errors,
+            control_flow=control_flow,
+        )
         for name in names:
             folder, _, file = name.rpartition("/")
             recorder._enter(folder, file)
@@ -555,7 +573,7 @@ class Recorder:
             started, began = time.time(), time.perf_counter()
             try:
                 value = await ask(call)
-            except asyncio.CancelledError:
+            except self._control_flow:
                 if on_unknown is not None:
                     self._started.add(blank.name)
                 raise

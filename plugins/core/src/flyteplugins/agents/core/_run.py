@@ -493,7 +493,12 @@ async def agent_run(
     identity = {"name": name, "input": input, "memory_key": memory_key, "parent": _parent()}
     try:
         recorder = await Recorder.open(
-            scope, identity=identity, configuration=configuration, durable=durable, errors=errors
+            scope,
+            identity=identity,
+            configuration=configuration,
+            durable=durable,
+            errors=errors,
+            control_flow=control_flow,
         )
     except UnserializableError as error:
         raise AgentError(f"{type(error).__name__}: {error}") from error
