@@ -253,12 +253,12 @@ class AgentTool:
         try:
             run = current_run()
             if run is None or run.scope is None:
-                value = await (self._run_task(self.task, kwargs) if self.task else self._run_function(kwargs))
+                value = await (self._run_task(self.task, kwargs) if self.task else self.run_function(kwargs))
             else:
                 # Flyte tells equal children apart by counting them, and a call that is answered from its record is not
                 # counted. A group of their own gives a call's children the same identity on every attempt.
                 with flyte.group(run.recorder.group(run.name)):
-                    value = await (self._run_task(self.task, kwargs) if self.task else self._run_function(kwargs))
+                    value = await (self._run_task(self.task, kwargs) if self.task else self.run_function(kwargs))
         except control_flow:
             raise
         except RecordError:  # a record that cannot be read is nothing that a model could act on
@@ -278,7 +278,7 @@ class AgentTool:
         )  # a coroutine function returns at once
         return await result if inspect.isawaitable(result) else result
 
-    async def _run_function(self, kwargs: dict[str, Any]) -> object:
+    async def run_function(self, kwargs: dict[str, Any]) -> object:
         positional, named = self.schema.bind(kwargs)
         if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(type(self.function).__call__):
             return await self.function(*positional, **named)
