@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -132,3 +133,20 @@ async def test_outside_of_a_task_the_stream_is_passed_through(start_agent: Any) 
         *pieces, end = await read(run.recorder, Source("a", "done"))
     assert pieces == [("a", False), ("done", False)]
     assert end.recorded.value == ["a", "done"]
+
+
+async def test_a_reader_that_leaves_a_stream_which_has_failed_by_then_is_told_nothing(
+    attempt: Any, start_agent: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with start_agent() as run:
+            pieces = stream(run.recorder, Source("a", ConnectionError("gone")))
+            assert await anext(pieces) == ("a", False)
+            for _ in range(20):  # the leaf comes to its end meanwhile
+                await asyncio.sleep(0)
+            await pieces.aclose()
+            del pieces
+        gc.collect()
+
+    await attempt(body)
+    assert "never retrieved" not in caplog.text

@@ -100,3 +100,5 @@ async def record_stream(
             leaf.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await leaf
+        elif not leaf.cancelled():
+            leaf.exception()  # a reader that left early does not want to know
