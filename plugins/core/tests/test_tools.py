@@ -828,3 +828,53 @@ def test_renaming_keeps_everything_else() -> None:
     assert tool.name == "pay"
     assert as_agent_tool(Holder(), description="Charge.").description == "Charge."
     assert as_agent_tool(book).task is book
+
+
+# what the model is told of a failure
+
+
+async def test_an_adapter_may_say_what_the_model_is_told_of_a_failure_and_that_is_recorded(
+    attempt: Attempts, start_agent: StartAgent
+) -> None:
+    asked: list[str] = []
+
+    async def tell(error: Exception) -> str:
+        asked.append(type(error).__name__)
+        return f"please: {error}"
+
+    def fail(number: int) -> str:
+        raise ValueError(f"{number} is too much")
+
+    async def body() -> list[ToolOutcome]:
+        async with start_agent():
+            tool = AgentTool(fail)
+            return [await tool.call({"number": 3}, on_error=tell), await tool.call({"number": "x"}, on_error=tell)]
+
+    first = await attempt(body)
+    again = await attempt(body)
+    assert first[0].text == again[0].text == "please: 3 is too much"
+    assert first[0].error == "ValueError: 3 is too much"
+    assert first[1].text.startswith("please: ")
+    assert asked == ["ValueError", "ToolArgumentError", "ToolArgumentError"]
+
+
+async def test_what_an_adapter_raises_instead_fails_the_run_and_leaves_no_outcome(
+    attempt: Attempts, start_agent: StartAgent
+) -> None:
+    calls: list[int] = []
+
+    async def refuse(error: Exception) -> str:
+        raise AgentError("no further") from error
+
+    def fail() -> str:
+        calls.append(1)
+        raise ValueError("broken")
+
+    async def body() -> None:
+        async with start_agent():
+            await AgentTool(fail).call({}, on_error=refuse)
+
+    for _ in range(2):
+        with pytest.raises(AgentError, match="no further"):
+            await attempt(body)
+    assert len(calls) == 2

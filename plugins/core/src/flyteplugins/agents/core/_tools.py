@@ -15,7 +15,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -153,6 +153,7 @@ class AgentTool:
         call_id: str = "",
         agent: str = "",
         injected: Mapping[str, Any] | None = None,
+        on_error: Callable[[Exception], Awaitable[str]] | None = None,
     ) -> ToolOutcome:
         """Run the tool for a model.
 
@@ -161,6 +162,7 @@ class AgentTool:
             call_id: The SDK's id of the call.
             agent: The agent that calls.
             injected: Values for hidden parameters.
+            on_error: Says what the model is told of an exception; what it raises fails the run.
 
         Returns:
             What the model is given. A bad argument, and by default an exception of the tool, are told to it.
@@ -171,7 +173,7 @@ class AgentTool:
         """
         run = current_run()
         if run is None:
-            return await self._attempt(None, arguments, injected or {}, {})
+            return await self._attempt(None, arguments, injected or {}, {}, on_error)
         shown = _shown_arguments(arguments)
         event = run.call_event(self.name, call_id, agent)
         async with run.tool_slot(), run.recorder.strand():
@@ -179,7 +181,7 @@ class AgentTool:
             began = time.perf_counter()
             try:
                 with run.inside(event["call"]):
-                    outcome = await self._attempt(run, arguments, injected or {}, event)
+                    outcome = await self._attempt(run, arguments, injected or {}, event, on_error)
             except BaseException as error:
                 seconds = time.perf_counter() - began
                 problem = f"{type(error).__name__}: {error}"
@@ -203,18 +205,25 @@ class AgentTool:
         arguments: str | bytes | Mapping[str, Any] | None,
         injected: Mapping[str, Any],
         event: Mapping[str, Any],
+        on_error: Callable[[Exception], Awaitable[str]] | None,
     ) -> ToolOutcome:
         try:
             kwargs = self.schema.validate(arguments)
         except ToolArgumentError as error:
-            return ToolOutcome(text=f"Error: {error}", error=f"ToolArgumentError: {error}")
+            text = f"Error: {error}" if on_error is None else await on_error(error)
+            return ToolOutcome(text=text, error=f"ToolArgumentError: {error}")
         if run is None:
-            payload = await self._run(kwargs | dict(injected), on_tool_error="model", control_flow=())
+            payload = await self._run(
+                kwargs | dict(injected), on_tool_error="model", control_flow=(), on_error=on_error
+            )
             return ToolOutcome(text=cast(str, payload["text"]), error=cast("str | None", payload["error"]))
 
         async def make() -> JSON:
             return await self._run(
-                kwargs | dict(injected), on_tool_error=run.on_tool_error, control_flow=run.control_flow
+                kwargs | dict(injected),
+                on_tool_error=run.on_tool_error,
+                control_flow=run.control_flow,
+                on_error=on_error,
             )
 
         recorded = await run.recorder.record(
@@ -249,6 +258,7 @@ class AgentTool:
         *,
         on_tool_error: Literal["model", "raise"],
         control_flow: tuple[type[BaseException], ...],
+        on_error: Callable[[Exception], Awaitable[str]] | None,
     ) -> dict[str, JSON]:
         try:
             run = current_run()
@@ -267,6 +277,8 @@ class AgentTool:
             problem = describe_error(error)
             if on_tool_error == "raise":
                 raise AgentError(f"The tool {self.name} failed: {problem}") from error
+            if on_error is not None:
+                return {"text": await on_error(error), "error": problem}
             return {"text": f"Error: the tool {self.name} failed. {problem}", "error": problem}
         return {"text": render_result(value), "error": None}
 
