@@ -18,6 +18,7 @@ from flyteplugins.agents.core import (
     AgentResult,
     AgentTool,
     ErrorClass,
+    JsonCodec,
     RecordError,
     TurnFinished,
     UnserializableError,
@@ -483,3 +484,31 @@ async def test_a_program_that_starts_runs_itself_is_told_the_call(
 
     await attempt(body)
     assert f"flyte.with_runcontext(mode='local', name='{attempt.name}')" in capsys.readouterr().err
+
+
+async def test_the_tools_of_a_server_are_listed_once_per_time_that_they_are_asked_for(
+    attempt: Any, start_agent: Any
+) -> None:
+    asked: list[str] = []
+
+    async def body() -> list[Any]:
+        async with start_agent() as run:
+
+            def ask(number: int) -> Any:
+                async def call() -> Any:
+                    asked.append(f"{number}")
+                    return ["search", number]
+
+                return call
+
+            listed = [await run.list_tools("files", ask(number), codec=JsonCodec()) for number in (1, 2)]
+            other = await run.list_tools("files", ask(3), codec=JsonCodec(), agent="helper")
+            return [(item.value, item.replayed) for item in [*listed, other]]
+
+    first = await attempt(body)
+    again = await attempt(body)
+    assert (
+        [value for value, _ in first] == [value for value, _ in again] == [["search", 1], ["search", 2], ["search", 3]]
+    )
+    assert [replayed for _, replayed in again] == [True] * 3
+    assert asked == ["1", "2", "3"]

@@ -24,8 +24,8 @@ RECORD_FORMAT = "flyte-agents-record/1"
 MAX_INLINE_BYTES = 1024 * 1024
 """The largest payload, in bytes, that is kept in the record itself."""
 
-Kind = Literal["turn", "tool", "memory", "approval"]
-"""What kind of leaf it is."""
+Kind = Literal["turn", "tool", "tools", "memory", "approval"]
+"""What kind of leaf it is; `tools` is the list of tools that a server offers."""
 
 Status = Literal["completed", "failed"]
 """`failed`: the SDK went on past the failure, and a replay raises it again without a call."""
@@ -75,7 +75,7 @@ def record_name(kind: Kind, key: str, ordinal: int) -> str:
 def parse_record_name(name: str) -> tuple[Kind, str, int] | None:
     """Read a file's name back, or `None` where it is not a record's (a payload, a marker)."""
     match name.split("."):
-        case [("turn" | "tool" | "memory" | "approval") as kind, key, ordinal] if ordinal.isdecimal():
+        case [("turn" | "tool" | "tools" | "memory" | "approval") as kind, key, ordinal] if ordinal.isdecimal():
             return kind, key, int(ordinal)
     return None
 

@@ -364,6 +364,25 @@ class AgentRun:
             inside = inside.outer
         return inside.call if inside is not None else ""
 
+    async def list_tools(
+        self, server: str, call: Callable[[], Awaitable[T]], *, codec: Codec[T], agent: str = ""
+    ) -> Recorded[T]:
+        """Ask a server for its tools as a recorded leaf: a resume offers the model what the first attempt did.
+
+        Args:
+            server: The server's name.
+            call: Asks it; awaited at most once.
+            codec: How the list is kept.
+            agent: The agent that asks, since a server may offer each other tools; the agent run's by default.
+
+        Returns:
+            The list.
+
+        Raises:
+            Exception: What the server raised, or what `Recorder.record` raises.
+        """
+        return await self.recorder.record("tools", {"server": server, "agent": agent or self.name}, call, codec=codec)
+
     async def emit(self, event: Event) -> None:
         """Tell everybody who listens about an event.
 

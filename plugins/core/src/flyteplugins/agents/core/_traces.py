@@ -32,6 +32,12 @@ async def agent_tool(leaf: str) -> str:  # noqa: ARG001
 
 
 @flyte.trace
+async def agent_tools(leaf: str) -> str:  # noqa: ARG001
+    """The tools that a server offers."""
+    return await BODY.get()()
+
+
+@flyte.trace
 async def agent_memory(leaf: str) -> str:  # noqa: ARG001
     """The transcript that an agent run starts from."""
     return await BODY.get()()
@@ -46,6 +52,7 @@ async def agent_approval(leaf: str) -> str:  # noqa: ARG001
 TRACES: dict[Kind, Callable[[str], Awaitable[str]]] = {
     "turn": agent_turn,
     "tool": agent_tool,
+    "tools": agent_tools,
     "memory": agent_memory,
     "approval": agent_approval,
 }
