@@ -643,6 +643,21 @@ class TestDescriptions:
 
         assert tool_schema(undocumented).description == ""
 
+    def test_the_docstring_is_read_in_the_style_that_is_named_or_not_at_all(self) -> None:
+        def find(city: str) -> None:
+            """Find.
+
+            :param city: The city.
+            """
+
+        def described(**options: Any) -> tuple[str, str | None]:
+            schema = tool_schema(find, **options)
+            return schema.description, schema.parameters["properties"]["city"].get("description")
+
+        assert described() == described(documented="sphinx") == ("Find.", "The city.")
+        assert described(documented="google") == ("Find.\n\n:param city: The city.", None)
+        assert described(documented=False) == ("", None)
+
 
 class TestCallables:
     def test_may_be_methods_without_self_in_the_schema(self) -> None:

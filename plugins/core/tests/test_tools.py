@@ -19,6 +19,7 @@ from flyteplugins.agents.core import (
     AgentTool,
     RecordError,
     ToolOutcome,
+    ToolTimeoutError,
     as_agent_tool,
     current_run,
     current_scope,
@@ -878,3 +879,34 @@ async def test_what_an_adapter_raises_instead_fails_the_run_and_leaves_no_outcom
         with pytest.raises(AgentError, match="no further"):
             await attempt(body)
     assert len(calls) == 2
+
+
+async def test_a_call_that_takes_too_long_is_an_outcome_like_others(attempt: Attempts, start_agent: StartAgent) -> None:
+    calls: list[str] = []
+
+    async def tell(error: Exception) -> str:
+        assert isinstance(error, ToolTimeoutError)
+        return f"too slow: {error.tool}, {error.seconds}"
+
+    async def wait(forever: bool) -> str:
+        calls.append("waited")
+        if forever:
+            await asyncio.Event().wait()
+        raise TimeoutError("my own")
+
+    async def body() -> list[str]:
+        async with start_agent():
+            tool = AgentTool(wait)
+            return [
+                (await tool.call({"forever": True}, on_error=tell, timeout=0.01)).text,
+                (await tool.call({"forever": True}, timeout=0.02)).text,
+                (await tool.call({"forever": False}, timeout=60)).text,
+            ]
+
+    expected = [
+        "too slow: wait, 0.01",
+        "Error: the tool wait failed. ToolTimeoutError: The tool wait took longer than 0.02 seconds.",
+        "Error: the tool wait failed. TimeoutError: my own",
+    ]
+    assert await attempt(body) == await attempt(body) == expected
+    assert len(calls) == 3

@@ -51,7 +51,7 @@ from ._scope import TaskScope, current_scope
 from ._storage import Folder
 from ._stream import StreamEnd, record_stream
 from ._sync import run_coro_sync, sync_variant
-from ._tools import AgentTool, OnUnknown, ToolOutcome, as_agent_tool, idempotency_key
+from ._tools import AgentTool, OnUnknown, ToolOutcome, ToolTimeoutError, as_agent_tool, idempotency_key
 from ._usage import RunUsage, Usage
 from ._views import SubclassViews
 
@@ -96,6 +96,7 @@ __all__ = [
     "ToolOutcome",
     "ToolSchema",
     "ToolTaskResolver",
+    "ToolTimeoutError",
     "as_agent_tool",
     "attach_tool_resolver",
     "context_parameters",

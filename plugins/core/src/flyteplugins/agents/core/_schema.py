@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ._schema_arguments import ArgumentReader, ToolArgumentError
+from ._schema_docstring import DocstringUse
 from ._schema_json import is_strict
 
 __all__ = ["ToolArgumentError", "ToolSchema", "tool_schema"]
@@ -93,7 +94,7 @@ def tool_schema(
     name: str | None = None,
     description: str | None = None,
     hidden: Collection[str] = (),
-    documented: bool = True,
+    documented: DocstringUse = True,
 ) -> ToolSchema:
     """Describe a function as a tool.
 
@@ -106,8 +107,8 @@ def tool_schema(
         name: A name for it other than its own.
         description: A description of it other than its docstring's.
         hidden: Names of parameters that somebody else provides, such as an SDK's context.
-        documented: Whether the docstring is read. Without it the schema has no descriptions, and costs no import of a
-            parser: enough to find out whether there can be one.
+        documented: Whether the docstring is read, or in which style. Unread, there are no descriptions, and no import of a
+            parser is paid for: enough to find out whether there can be a schema.
 
     Returns:
         Its schema, which can be pickled whenever `func` can.

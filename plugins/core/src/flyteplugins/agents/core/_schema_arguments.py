@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import to_jsonable_python
 
 from ._schema_coerce import Problem, check_text, problems_of, read_arguments, sentence, shape
+from ._schema_docstring import DocstringUse
 from ._schema_dump import stable_dump
 from ._schema_json import ParameterSchemaGenerator, Schema, holds_secret, presentable
 from ._schema_references import guard_references
@@ -50,13 +51,13 @@ class ArgumentReader:
     Args:
         func: The callable.
         hidden: Names of its parameters that are not part of this.
-        documented: Whether the docstring is read as well.
+        documented: Whether the docstring is read as well, or in which style.
 
     Raises:
         TypeError: It cannot be described.
     """
 
-    def __init__(self, func: Callable[..., Any], hidden: tuple[str, ...] = (), documented: bool = True) -> None:
+    def __init__(self, func: Callable[..., Any], hidden: tuple[str, ...] = (), documented: DocstringUse = True) -> None:
         self._origin = (func, hidden, documented)
         self.signature: ToolSignature = read_signature(func, hidden, documented=documented)
         self._fields = {

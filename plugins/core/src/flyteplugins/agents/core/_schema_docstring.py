@@ -5,8 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
-__all__ = ["ToolDocs", "parse_docstring"]
+__all__ = ["DocstringUse", "ToolDocs", "parse_docstring"]
+
+DocstringUse: TypeAlias = bool | Literal["google", "numpy", "sphinx"]
+"""Whether a docstring is read; a style is named where it cannot be told from the text."""
 
 # Any of these may open a section in one of the three styles; a docstring without them is all description, and then the
 # docstring parser (a third of a second to import) is not needed.
@@ -32,23 +36,24 @@ class ToolDocs:
     parameters: dict[str, str] = field(default_factory=dict)
 
 
-def parse_docstring(text: str | None) -> ToolDocs:
+def parse_docstring(text: str | None, use: DocstringUse = True) -> ToolDocs:
     """Split a docstring in Google, NumPy or Sphinx style.
 
     Args:
         text: The raw docstring, or `None`.
+        use: Its style, where it is known.
 
     Returns:
         Its parts; all empty when there is no docstring.
     """
     cleaned = inspect.cleandoc(text or "").strip()
-    if not cleaned:
+    if not cleaned or not use:
         return ToolDocs()
     lines = cleaned.splitlines()
     if _GOOGLE_HEADER.fullmatch(lines[0]) and len(lines) > 1 and not lines[1].startswith((" ", "\t")):
         # A docstring that opens with a section: with no line at the margin, `cleandoc` took the indentation away.
         cleaned = "\n".join([lines[0], *(f"    {line}" for line in lines[1:])])
-    if not _SECTION_HINT.search(cleaned):
+    if use is True and not _SECTION_HINT.search(cleaned):
         return ToolDocs(cleaned)
 
     import griffe
@@ -57,7 +62,9 @@ def parse_docstring(text: str | None) -> ToolDocs:
     docstring = griffe.Docstring("\n" + _with_blank_line_above_headers(cleaned) + "\n")
     padded = griffe.Docstring(docstring.value)
     padded.value = f"\n{docstring.value}\n"
-    style, _ = griffe.infer_docstring_style(padded, default="google")
+    style: griffe.DocstringStyle | None = use if use is not True else None
+    if style is None:
+        style, _ = griffe.infer_docstring_style(padded, default="google")
     description: list[str] = []
     parameters: dict[str, str] = {}
     for section in docstring.parse(style, warnings=False):

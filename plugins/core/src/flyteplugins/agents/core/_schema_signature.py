@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from ._schema_docstring import ToolDocs, parse_docstring
+from ._schema_docstring import DocstringUse, ToolDocs, parse_docstring
 
 __all__ = ["NO_DEFAULT", "ToolParameter", "ToolSignature", "read_signature"]
 
@@ -59,7 +59,9 @@ class ToolSignature:
     module: str
 
 
-def read_signature(func: Callable[..., Any], hidden: Collection[str] = (), *, documented: bool = True) -> ToolSignature:
+def read_signature(
+    func: Callable[..., Any], hidden: Collection[str] = (), *, documented: DocstringUse = True
+) -> ToolSignature:
     """Read name, documentation and parameters of a callable.
 
     Arguments that a `functools.partial` binds by keyword are settled, and therefore not offered to a model.
@@ -95,7 +97,7 @@ def read_signature(func: Callable[..., Any], hidden: Collection[str] = (), *, do
     if missing := sorted(set(hidden) - signature.parameters.keys()):
         raise TypeError(f"{name!r} has no parameter {missing[0]!r} to hide; it has: {', '.join(signature.parameters)}.")
 
-    docs = _documentation(target) if documented else ToolDocs()
+    docs = _documentation(target, documented) if documented else ToolDocs()
     namespace = _namespace(origin, target)
     parameters = []
     for parameter in signature.parameters.values():
@@ -189,14 +191,14 @@ def _namespace(origin: Any, target: Any) -> dict[str, Any]:
     return names
 
 
-def _documentation(target: Any) -> ToolDocs:
+def _documentation(target: Any, use: DocstringUse) -> ToolDocs:
     if inspect.isroutine(target) or hasattr(target, "__wrapped__"):
-        return parse_docstring(inspect.getdoc(target))
+        return parse_docstring(inspect.getdoc(target), use)
     # A class, or an object of one: the class says what it is for, `__call__` or `__init__` what it takes.
     cls = target if inspect.isclass(target) else type(target)
-    of_class = parse_docstring(cls.__doc__)
+    of_class = parse_docstring(cls.__doc__, use)
     method = cls.__init__ if inspect.isclass(target) else cls.__call__
-    of_method = parse_docstring(method.__doc__ if inspect.isfunction(method) else None)
+    of_method = parse_docstring(method.__doc__ if inspect.isfunction(method) else None, use)
     described = of_class.description if inspect.isclass(target) else of_method.description
     return ToolDocs(
         description=described or of_class.description or of_method.description,

@@ -31,15 +31,30 @@ from ._render import render_result
 from ._resolver import attach_tool_resolver
 from ._run import AgentRun, current_run
 from ._schema import ToolArgumentError, ToolSchema, tool_schema
+from ._schema_docstring import DocstringUse
 from ._scope import current_scope
 
 if TYPE_CHECKING:
     AnyTask = TaskTemplate[Any, Any, Any]
 
-__all__ = ["AgentTool", "OnUnknown", "ToolOutcome", "as_agent_tool", "idempotency_key"]
+__all__ = ["AgentTool", "OnUnknown", "ToolOutcome", "ToolTimeoutError", "as_agent_tool", "idempotency_key"]
 
 OnUnknown = Literal["retry", "fail"]
 """What a resume does with a call that an earlier attempt started and that left no outcome."""
+
+
+class ToolTimeoutError(TimeoutError):
+    """A tool call took longer than it may.
+
+    Attributes:
+        tool: The tool's name.
+        seconds: How long it may take.
+    """
+
+    def __init__(self, tool: str, seconds: float) -> None:
+        super().__init__(f"The tool {tool} took longer than {seconds:g} seconds.")
+        self.tool = tool
+        self.seconds = seconds
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,7 @@ class AgentTool:
         function: The function that it runs; the task's own for a task.
         durable: Whether a plain callable's calls are recorded.
         on_unknown: What a resume does with a call that was started and left no outcome.
+        documented: Whether the docstring is read, or in which style.
     """
 
     def __init__(
@@ -81,6 +97,7 @@ class AgentTool:
         hidden: Collection[str] = (),
         durable: bool = True,
         on_unknown: OnUnknown = "retry",
+        documented: DocstringUse = True,
     ) -> None:
         if isinstance(target, TaskTemplate):
             if not isinstance(target, AsyncFunctionTaskTemplate):
@@ -113,11 +130,18 @@ class AgentTool:
         self._description = description
         self.durable = durable
         self.on_unknown: OnUnknown = on_unknown
+        self.documented: DocstringUse = documented
 
     @functools.cached_property
     def schema(self) -> ToolSchema:
         """Its parameters, and how arguments are read."""
-        return tool_schema(self.function, name=self.name, description=self._description, hidden=self.hidden)
+        return tool_schema(
+            self.function,
+            name=self.name,
+            description=self._description,
+            hidden=self.hidden,
+            documented=self.documented,
+        )
 
     @property
     def description(self) -> str:
@@ -138,7 +162,8 @@ class AgentTool:
         if found is self.function or named is not self.function:
             return super().__reduce_ex__(protocol)
         options = {"name": self.name, "description": self._description, "hidden": self.hidden}
-        return _of_module, (module, name, options | {"durable": self.durable, "on_unknown": self.on_unknown})
+        options |= {"durable": self.durable, "on_unknown": self.on_unknown, "documented": self.documented}
+        return _of_module, (module, name, options)
 
     def __copy__(self) -> AgentTool:
         return self
@@ -154,6 +179,7 @@ class AgentTool:
         agent: str = "",
         injected: Mapping[str, Any] | None = None,
         on_error: Callable[[Exception], Awaitable[str]] | None = None,
+        timeout: float | None = None,
     ) -> ToolOutcome:
         """Run the tool for a model.
 
@@ -163,6 +189,7 @@ class AgentTool:
             agent: The agent that calls.
             injected: Values for hidden parameters.
             on_error: Says what the model is told of an exception; what it raises fails the run.
+            timeout: How long the call may take, in seconds; one that takes longer ends with a `ToolTimeoutError`.
 
         Returns:
             What the model is given. A bad argument, and by default an exception of the tool, are told to it.
@@ -173,7 +200,7 @@ class AgentTool:
         """
         run = current_run()
         if run is None:
-            return await self._attempt(None, arguments, injected or {}, {}, on_error)
+            return await self._attempt(None, arguments, injected or {}, {}, on_error, timeout)
         shown = _shown_arguments(arguments)
         event = run.call_event(self.name, call_id, agent)
         async with run.tool_slot(), run.recorder.strand():
@@ -181,7 +208,7 @@ class AgentTool:
             began = time.perf_counter()
             try:
                 with run.inside(event["call"]):
-                    outcome = await self._attempt(run, arguments, injected or {}, event, on_error)
+                    outcome = await self._attempt(run, arguments, injected or {}, event, on_error, timeout)
             except BaseException as error:
                 seconds = time.perf_counter() - began
                 problem = f"{type(error).__name__}: {error}"
@@ -206,6 +233,7 @@ class AgentTool:
         injected: Mapping[str, Any],
         event: Mapping[str, Any],
         on_error: Callable[[Exception], Awaitable[str]] | None,
+        timeout: float | None,
     ) -> ToolOutcome:
         try:
             kwargs = self.schema.validate(arguments)
@@ -214,7 +242,7 @@ class AgentTool:
             return ToolOutcome(text=text, error=f"ToolArgumentError: {error}")
         if run is None:
             payload = await self._run(
-                kwargs | dict(injected), on_tool_error="model", control_flow=(), on_error=on_error
+                kwargs | dict(injected), on_tool_error="model", control_flow=(), on_error=on_error, timeout=timeout
             )
             return ToolOutcome(text=cast(str, payload["text"]), error=cast("str | None", payload["error"]))
 
@@ -224,6 +252,7 @@ class AgentTool:
                 on_tool_error=run.on_tool_error,
                 control_flow=run.control_flow,
                 on_error=on_error,
+                timeout=timeout,
             )
 
         recorded = await run.recorder.record(
@@ -259,16 +288,17 @@ class AgentTool:
         on_tool_error: Literal["model", "raise"],
         control_flow: tuple[type[BaseException], ...],
         on_error: Callable[[Exception], Awaitable[str]] | None,
+        timeout: float | None,
     ) -> dict[str, JSON]:
         try:
             run = current_run()
             if run is None or run.scope is None:
-                value = await (self._run_task(self.task, kwargs) if self.task else self.run_function(kwargs))
+                value = await self._within(timeout, kwargs)
             else:
                 # Flyte tells equal children apart by counting them, and a call that is answered from its record is not
                 # counted. A group of their own gives a call's children the same identity on every attempt.
                 with flyte.group(run.recorder.group(run.name)):
-                    value = await (self._run_task(self.task, kwargs) if self.task else self.run_function(kwargs))
+                    value = await self._within(timeout, kwargs)
         except control_flow:
             raise
         except RecordError:  # a record that cannot be read is nothing that a model could act on
@@ -281,6 +311,15 @@ class AgentTool:
                 return {"text": await on_error(error), "error": problem}
             return {"text": f"Error: the tool {self.name} failed. {problem}", "error": problem}
         return {"text": render_result(value), "error": None}
+
+    async def _within(self, timeout: float | None, kwargs: dict[str, Any]) -> object:
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await (self._run_task(self.task, kwargs) if self.task else self.run_function(kwargs))
+        except TimeoutError as error:
+            if timeout is None or not limit.expired():  # the tool's own
+                raise
+            raise ToolTimeoutError(self.name, timeout) from error
 
     async def _run_task(self, task: AnyTask, kwargs: dict[str, Any]) -> object:
         if current_scope() is not None:
@@ -348,6 +387,7 @@ def as_agent_tool(target: object, **options: Any) -> AgentTool:
             "durable": existing.durable,
             "on_unknown": existing.on_unknown,
             "hidden": existing.hidden,
+            "documented": existing.documented,
         }
         given |= {"name": existing.name, "description": existing._description}
         return AgentTool(existing.task or existing.function, **(given | options))
