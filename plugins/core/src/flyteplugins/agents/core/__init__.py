@@ -47,11 +47,12 @@ from ._resolver import ToolTaskResolver, attach_tool_resolver
 from ._result import AgentResult, ToolCallRecord, TurnRecord
 from ._run import AgentRun, OnToolError, TurnFacts, agent_run, current_run
 from ._schema import ToolArgumentError, ToolSchema, tool_schema
+from ._schema_docstring import DocstringUse
 from ._scope import TaskScope, current_scope
 from ._storage import Folder
 from ._stream import StreamEnd, record_stream
 from ._sync import run_coro_sync, sync_variant
-from ._tools import AgentTool, OnUnknown, ToolOutcome, ToolTimeoutError, as_agent_tool, idempotency_key
+from ._tools import AgentTool, OnUnknown, ToolOutcome, ToolTimeoutError, as_agent_tool, describe_error, idempotency_key
 from ._usage import RunUsage, Usage
 from ._views import SubclassViews
 
@@ -90,6 +91,7 @@ __all__ = [
     "rename_generated_ids",
     # tools
     "AgentTool",
+    "DocstringUse",
     "NativeTool",
     "OnUnknown",
     "ToolArgumentError",
@@ -100,6 +102,7 @@ __all__ = [
     "as_agent_tool",
     "attach_tool_resolver",
     "context_parameters",
+    "describe_error",
     "idempotency_key",
     "render_result",
     "tool_schema",

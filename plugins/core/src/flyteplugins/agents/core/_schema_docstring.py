@@ -62,9 +62,8 @@ def parse_docstring(text: str | None, use: DocstringUse = True) -> ToolDocs:
     docstring = griffe.Docstring("\n" + _with_blank_line_above_headers(cleaned) + "\n")
     padded = griffe.Docstring(docstring.value)
     padded.value = f"\n{docstring.value}\n"
-    style: griffe.DocstringStyle | None = use if use is not True else None
-    if style is None:
-        style, _ = griffe.infer_docstring_style(padded, default="google")
+    inferred, _ = griffe.infer_docstring_style(padded, default="google")
+    style = inferred if use is True else griffe.Parser(use)
     description: list[str] = []
     parameters: dict[str, str] = {}
     for section in docstring.parse(style, warnings=False):

@@ -37,7 +37,15 @@ from ._scope import current_scope
 if TYPE_CHECKING:
     AnyTask = TaskTemplate[Any, Any, Any]
 
-__all__ = ["AgentTool", "OnUnknown", "ToolOutcome", "ToolTimeoutError", "as_agent_tool", "idempotency_key"]
+__all__ = [
+    "AgentTool",
+    "OnUnknown",
+    "ToolOutcome",
+    "ToolTimeoutError",
+    "as_agent_tool",
+    "describe_error",
+    "idempotency_key",
+]
 
 OnUnknown = Literal["retry", "fail"]
 """What a resume does with a call that an earlier attempt started and that left no outcome."""
@@ -161,7 +169,7 @@ class AgentTool:
         named = existing.function if isinstance(existing, AgentTool) else getattr(found, "func", None)
         if found is self.function or named is not self.function:
             return super().__reduce_ex__(protocol)
-        options = {"name": self.name, "description": self._description, "hidden": self.hidden}
+        options: dict[str, Any] = {"name": self.name, "description": self._description, "hidden": self.hidden}
         options |= {"durable": self.durable, "on_unknown": self.on_unknown, "documented": self.documented}
         return _of_module, (module, name, options)
 
