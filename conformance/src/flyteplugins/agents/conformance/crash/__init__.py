@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ._boundaries import BOUNDARIES, Boundary, allowance
 from ._dialogue import QUESTION, Dialogue, Outcome
-from ._places import LocalPlace, Place, PlanePlace
+from ._places import LocalPlace, Place, PlanePlace, kept_messages
 from ._suite import compare, crash_at
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "allowance",
     "compare",
     "crash_at",
+    "kept_messages",
 ]

@@ -27,7 +27,7 @@ from ._dialogue import QUESTION, TASK, Dialogue, Outcome
 if TYPE_CHECKING:
     from flyte.remote import Run
 
-__all__ = ["LocalPlace", "Place", "PlanePlace"]
+__all__ = ["LocalPlace", "Place", "PlanePlace", "kept_messages"]
 
 _MOST_PROCESSES = 6
 
@@ -93,7 +93,7 @@ class LocalPlace:
             raise AssertionError(f"{_MOST_PROCESSES} processes were killed, and {faults} are {len(faults)} faults.")
         _check_struck(folder / "faults", faults)
         memories = self._runs.home / ".flyte" / "agents" / "memory"
-        return self._dialogue.outcome(folder, self._server, _transcript(memories, name))
+        return self._dialogue.outcome(folder, self._server, kept_messages(memories, name))
 
     def boundaries(self) -> dict[str, int]:
         """How often the last run reached each boundary."""
@@ -151,7 +151,9 @@ class PlanePlace:
         run.wait(quiet=True)
         assert run.phase == "succeeded", f"{name} {run.phase}:\n{self._plane.worker_log(name)[-4000:]}"
         _check_struck(self._plane.data / "faults" / name, faults)
-        return self._dialogue.outcome(self._folder / name, self._server, _transcript(self._plane.data / "agents", name))
+        return self._dialogue.outcome(
+            self._folder / name, self._server, kept_messages(self._plane.data / "agents", name)
+        )
 
     def boundaries(self) -> dict[str, int]:
         """How often the last run reached each boundary."""
@@ -163,8 +165,13 @@ def _check_struck(folder: Path, faults: tuple[Fault, ...]) -> None:
     assert happened == set(map(str, faults)), f"{sorted(map(str, faults))} were to strike; {sorted(happened)} did."
 
 
-def _transcript(memories: Path, key: str) -> list[Any]:
-    """The messages that are kept under a key, whichever SDK's they are."""
+def kept_messages(memories: Path, key: str) -> list[Any]:
+    """The messages that are kept under a key, whichever SDK's they are.
+
+    Args:
+        memories: A folder that the memory is in, at any depth.
+        key: The memory key.
+    """
 
     folders = sorted(memories.rglob(key))
 

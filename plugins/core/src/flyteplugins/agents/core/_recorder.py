@@ -254,7 +254,7 @@ class Recorder:
         self.number = number
         self.durable = durable and scope is not None
         self._errors = errors
-        self._control_flow = (asyncio.CancelledError, *control_flow)
+        self._control_flow: tuple[type[BaseException], ...] = (asyncio.CancelledError, *control_flow)
         self._recorded: set[tuple[Kind, str, int]] = set()
         self._started: set[str] = set()
         self._resumed = False
