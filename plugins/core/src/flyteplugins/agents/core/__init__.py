@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._budget import Budget, BudgetExceededError, Spent
 from ._canonical import JSON, UnserializableError, canonical_json, digest, fingerprint, jsonable, rename_generated_ids
 from ._endpoints import endpoint_identity
 from ._errors import AgentError, ErrorClass, MemoryUnavailableError, RecordError, error_chain
@@ -60,8 +61,10 @@ __all__ = [
     # agent runs
     "AgentResult",
     "AgentRun",
+    "Budget",
     "OnToolError",
     "RunUsage",
+    "Spent",
     "TaskScope",
     "ToolCallRecord",
     "TurnFacts",
@@ -139,6 +142,7 @@ __all__ = [
     "TurnFinished",
     # errors
     "AgentError",
+    "BudgetExceededError",
     "ErrorClass",
     "MemoryConflictError",
     "MemoryDeletedError",

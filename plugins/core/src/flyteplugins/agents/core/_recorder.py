@@ -173,6 +173,7 @@ class Recorded(Generic[T]):
         seconds: How long the call took when it was made.
         name: The record's name; empty where nothing is recorded.
         started: When the call began, in seconds since the epoch; 0 where nothing is recorded.
+        info: The facts that the record holds about it.
     """
 
     value: T
@@ -180,6 +181,7 @@ class Recorded(Generic[T]):
     seconds: float = 0.0
     name: str = ""
     started: float = 0.0
+    info: Mapping[str, JSON] = field(default_factory=dict)
 
 
 @dataclass
@@ -653,7 +655,14 @@ class Recorder:
                 f"returned ({type(error).__name__}: {error}). Was the SDK changed while the run was in flight? Finish the run "
                 "with the version that began it, or move the record away to have its request made again."
             ) from error
-        return Recorded(value, replayed=True, seconds=record.seconds, name=record.name, started=record.started)
+        return Recorded(
+            value,
+            replayed=True,
+            seconds=record.seconds,
+            name=record.name,
+            started=record.started,
+            info=record.info,
+        )
 
     def _decode_failure(self, record: Record) -> Exception:
         try:

@@ -9,11 +9,12 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from ._budget import Budget, BudgetExceededError, Meter, current_meter, spent_inside
 from ._canonical import JSON, UnserializableError, jsonable
 from ._errors import AgentError, ErrorClass, error_chain
 from ._events import (
@@ -55,12 +56,15 @@ class TurnFacts:
         text: The text of the answer, without reasoning.
         tool_calls: Names of the tools that it calls, in order.
         usage: Its tokens.
+        messages: The answer as messages, in the SDK's terms, as the next turn would be asked about them. The error of a budget
+            that is used up carries them.
         provider: Who sells the model, where its name does not say it; for its price.
     """
 
     text: str = ""
     tool_calls: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    messages: Sequence[object] = ()
     provider: str = ""
 
     def as_dict(self) -> dict[str, JSON]:
@@ -109,6 +113,7 @@ class AgentRun:
         recorder: Makes and replays its leaves.
         on_tool_error: What becomes of a tool's exception.
         control_flow: Exceptions by which the SDK steers its loop; a tool's always pass, and are never told to the model.
+        meter: Counts against its budget.
         usage: What it has cost so far.
         turns: The turns so far, in the order in which they finished.
         tool_calls: The tool calls so far, in the order in which they finished.
@@ -125,6 +130,7 @@ class AgentRun:
         on_tool_error: OnToolError,
         control_flow: tuple[type[BaseException], ...],
         max_concurrent_tools: int | None,
+        meter: Meter,
     ) -> None:
         self.framework = framework
         self.name = name
@@ -132,6 +138,7 @@ class AgentRun:
         self.recorder = recorder
         self.on_tool_error: OnToolError = on_tool_error
         self.control_flow = control_flow
+        self.meter = meter
         self.usage = RunUsage()
         self.turns: list[TurnRecord] = []
         self.tool_calls: list[ToolCallRecord] = []
@@ -186,7 +193,7 @@ class AgentRun:
         Raises:
             Exception: What `Recorder.record` raises.
         """
-        async with self._turn_events(model, agent) as finished:
+        async with self._turn_events(model, agent, fields.get("messages")) as finished:
             recorded = await self.recorder.record(
                 "turn", fields, call, codec=codec, info=lambda value: facts(value).as_dict()
             )
@@ -223,7 +230,7 @@ class AgentRun:
         Raises:
             Exception: What `Recorder.record` raises.
         """
-        async with self._turn_events(model, agent) as finished:
+        async with self._turn_events(model, agent, fields.get("messages")) as finished:
             pieces = record_stream(
                 self.recorder,
                 "turn",
@@ -245,10 +252,11 @@ class AgentRun:
 
     @contextlib.asynccontextmanager
     async def _turn_events(
-        self, model: str, agent: str
+        self, model: str, agent: str, messages: object
     ) -> AsyncIterator[Callable[[TurnFacts, Recorded[Any]], Awaitable[None]]]:
         event: dict[str, Any] = {"run": self.id, "agent": agent or self.name, "model": model}
         read_prices()
+        self.meter.begin_turn(messages)
 
         async def finished(facts: TurnFacts, recorded: Recorded[Any]) -> None:
             cost = await turn_cost(model, facts.usage, provider=facts.provider, started=recorded.started)
@@ -263,9 +271,12 @@ class AgentRun:
                     cost=cost,
                 )
             )
+            self.meter.end_turn(facts.usage, cost, recorded.seconds, facts.messages)
 
         try:
             yield finished
+        except BudgetExceededError:
+            raise  # the turn was told of, and did not fail
         except Exception as error:
             await self.emit(TurnFinished(**event, error=f"{type(error).__name__}: {error}"))
             raise
@@ -306,18 +317,23 @@ class AgentRun:
             Exception: What the tool raised, or what `Recorder.record` raises.
         """
         event = self.call_event(name, call_id, agent)
+        self.meter.begin_call(name, arguments)
         async with self.recorder.strand():
             await self.emit(ToolCallStarted(**event, arguments=arguments))
             began = time.perf_counter()
             try:
-                with self.inside(event["call"]):
+                with self.inside(event["call"]), self.meter.inside_call() as inner:
                     async with contextlib.nullcontext() if is_agent else self.tool_slot():
                         recorded = await self.recorder.record(
                             "tool",
                             {"tool": name, "arguments": arguments},
                             call,
                             codec=codec,
-                            info=lambda value: {"tool": name, "error": error(value)},
+                            info=lambda value: {
+                                "tool": name,
+                                "error": error(value),
+                                "inside": inner.spent.as_dict(),
+                            },
                             keep="durable" if durable and not is_agent else "never",
                             on_unknown=lambda _: self.emit(ToolCallRepeated(**event)),
                         )
@@ -336,6 +352,7 @@ class AgentRun:
                     replayed=recorded.replayed,
                 )
             )
+            self.meter.end_call(0.0 if is_agent else recorded.seconds, spent_inside(recorded))
             return recorded
 
     def call_event(self, name: str, call_id: str, agent: str) -> dict[str, Any]:
@@ -479,6 +496,7 @@ async def agent_run(
     control_flow: tuple[type[BaseException], ...] = (),
     max_concurrent_tools: int | None = None,
     errors: ErrorCodec | None = None,
+    budget: Budget | None = None,
 ) -> AsyncIterator[AgentRun]:
     """Run the body as one agent run.
 
@@ -496,8 +514,10 @@ async def agent_run(
         control_flow: Exceptions by which the SDK steers its loop.
         max_concurrent_tools: How many tool calls may run at once; `None` for no limit.
         errors: How failures that were passed over are kept.
+        budget: What it may use; no limit by default.
 
     Raises:
+        BudgetExceededError: It went over a limit of its budget, inside or outside of a task.
         AgentError: The run failed in a way that another attempt would not change. Inside a task only; outside of one the
             SDK's own exception passes.
         ValueError: An argument is out of range.
@@ -508,7 +528,10 @@ async def agent_run(
         raise ValueError(f"on_tool_error is {on_tool_error!r}; give 'model' or 'raise'.")
     if observability not in (True, False, "structure"):
         raise ValueError(f"observability is {observability!r}; give True, False or 'structure'.")
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(f"budget is a {type(budget).__qualname__}; give a Budget, such as Budget(turns=20, cost=0.5).")
     scope = current_scope()
+    outer = current_run()
     identity = {"name": name, "input": input, "memory_key": memory_key, "parent": _parent()}
     try:
         recorder = await Recorder.open(
@@ -532,10 +555,10 @@ async def agent_run(
         on_tool_error=on_tool_error,
         control_flow=control_flow,
         max_concurrent_tools=max_concurrent_tools,
+        meter=Meter(name, budget, outer=current_meter() if outer is not None else None),
     )
     if scope is not None and durable and observability:
         _say_how_to_resume(scope, recorder)
-    outer = current_run()
     token = _CURRENT.set(run)
     try:
         async with recorder.strand(call=False):
@@ -551,7 +574,12 @@ async def agent_run(
                 )
             )
             yield run
+        run.meter.check()
     except BaseException as error:
+        cause, exceeded = error.__cause__, run.meter.exceeded
+        if exceeded is not None and exceeded is not error and isinstance(error, Exception):
+            # whatever the SDK made of it, this is why the run ended
+            cause, error = error if exceeded not in error_chain(error, context=True) else None, exceeded
         seconds = time.perf_counter() - run._began
         await run.emit(RunFinished(run=run.id, agent=name, error=f"{type(error).__name__}: {error}", seconds=seconds))
         if report is not None:
@@ -559,6 +587,8 @@ async def agent_run(
         if isinstance(error, Exception):
             await recorder.withdraw_failures(error)
         recorder.release()
+        if exceeded is not None and error is exceeded:
+            raise exceeded from cause
         if scope is None or isinstance(error, AgentError) or not isinstance(error, Exception):
             raise
         for cause in error_chain(error):

@@ -23,6 +23,7 @@ import flyte
 import flyte.errors
 from flyte.extend import AsyncFunctionTaskTemplate, TaskTemplate
 
+from ._budget import Meter, Spent, spent_inside
 from ._canonical import JSON, UnserializableError, canonical_json, jsonable
 from ._errors import AgentError, RecordError
 from ._events import ToolCallFinished, ToolCallRepeated, ToolCallStarted
@@ -74,12 +75,14 @@ class ToolOutcome:
         error: The exception, as `Class: message`, where there was one.
         replayed: Whether it was answered from a record.
         seconds: How long the call took when it was made.
+        inside: What agent runs inside of it used, where it was answered from a record.
     """
 
     text: str
     error: str | None = None
     replayed: bool = False
     seconds: float = 0.0
+    inside: Spent | None = None
 
 
 class AgentTool:
@@ -208,15 +211,16 @@ class AgentTool:
         """
         run = current_run()
         if run is None:
-            return await self._attempt(None, arguments, injected or {}, {}, on_error, timeout)
+            return await self._attempt(None, arguments, injected or {}, {}, on_error, timeout, None)
         shown = _shown_arguments(arguments)
         event = run.call_event(self.name, call_id, agent)
+        run.meter.begin_call(self.name, shown)
         async with run.tool_slot(), run.recorder.strand():
             await run.emit(ToolCallStarted(**event, arguments=shown))
             began = time.perf_counter()
             try:
-                with run.inside(event["call"]):
-                    outcome = await self._attempt(run, arguments, injected or {}, event, on_error, timeout)
+                with run.inside(event["call"]), run.meter.inside_call() as inner:
+                    outcome = await self._attempt(run, arguments, injected or {}, event, on_error, timeout, inner)
             except BaseException as error:
                 seconds = time.perf_counter() - began
                 problem = f"{type(error).__name__}: {error}"
@@ -232,6 +236,7 @@ class AgentTool:
                     replayed=outcome.replayed,
                 )
             )
+            run.meter.end_call(outcome.seconds, outcome.inside)
             return outcome
 
     async def _attempt(
@@ -242,6 +247,7 @@ class AgentTool:
         event: Mapping[str, Any],
         on_error: Callable[[Exception], Awaitable[str]] | None,
         timeout: float | None,
+        inner: Meter | None,
     ) -> ToolOutcome:
         try:
             kwargs = self.schema.validate(arguments)
@@ -268,7 +274,11 @@ class AgentTool:
             {"tool": self.name, "arguments": self.schema.dump(kwargs)},
             make,
             codec=JsonCodec(),
-            info=lambda payload: {"tool": self.name, "error": cast("dict[str, JSON]", payload)["error"]},
+            info=lambda payload: {
+                "tool": self.name,
+                "error": cast("dict[str, JSON]", payload)["error"],
+                **({"inside": inner.spent.as_dict()} if inner is not None and self.task is None else {}),
+            },
             traced=self.task is None,
             keep="always" if self.task is not None else "durable" if self.durable else "never",
             on_unknown=None if self.task is not None else lambda slot: self._started_before(slot, run, event),
@@ -279,6 +289,7 @@ class AgentTool:
             error=cast("str | None", payload["error"]),
             replayed=recorded.replayed,
             seconds=recorded.seconds,
+            inside=spent_inside(recorded),
         )
 
     async def _started_before(self, slot: Slot, run: AgentRun, event: Mapping[str, Any]) -> None:

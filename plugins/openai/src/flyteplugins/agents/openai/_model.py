@@ -132,7 +132,7 @@ def durable_model(model: Model, agent: str = "") -> Model:
 
 
 def _facts(response: ModelResponse) -> TurnFacts:
-    return TurnFacts(_text(response), _tool_calls(response), _usage(response))
+    return TurnFacts(_text(response), _tool_calls(response), _usage(response), messages=response.to_input_items())
 
 
 def _usage(response: ModelResponse) -> Usage:

@@ -185,6 +185,7 @@ class RunMemory:
             MemoryDeletedError: The memory was deleted since the run started.
             UnserializableError: A message or a content cannot be written; the error names the path to it.
         """
+        self._run.meter.check()  # a run over its budget has no answer, whoever swallowed the error
         if self.store is None or self._start is None or not (messages or files):
             return
         if not await self.store.commit(self._sdk, self._start.snapshot, _commit_id(self._run), messages, files=files):
