@@ -910,3 +910,30 @@ async def test_a_call_that_takes_too_long_is_an_outcome_like_others(attempt: Att
     ]
     assert await attempt(body) == await attempt(body) == expected
     assert len(calls) == 3
+
+
+async def test_a_call_that_still_runs_when_the_agent_ends_is_cancelled(attempt: Any, start_agent: Any) -> None:
+    ends: list[str] = []
+
+    async def slow(name: str) -> str:
+        """Take long."""
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            ends.append(f"{name} was cancelled")
+            raise
+        return name
+
+    async def body(fails: bool) -> None:
+        async with start_agent(f"fails {fails}"):
+            call = asyncio.create_task(as_agent_tool(slow).call({"name": str(fails)}))
+            await asyncio.sleep(0.05)
+            if fails:
+                raise ValueError("a sibling failed")
+            assert not call.done()
+
+    with pytest.raises(ValueError, match="a sibling failed"):
+        await attempt(lambda: body(True))
+    await attempt(lambda: body(False))
+    assert ends == ["True was cancelled", "False was cancelled"]
+    assert attempt.files("tool.") == []

@@ -164,6 +164,23 @@ def test_a_second_run_whose_actions_have_the_same_names_is_no_repeat(
     assert said == ["user", "assistant", "user", "assistant"]
 
 
+def test_a_failing_tool_leaves_no_sibling_behind(the_plane: LocalPlane, server: ModelServer, tmp_path: Path) -> None:
+    """The sibling is a process of its own, which would sleep for ten minutes."""
+    folder = Path(__file__).parent / "apps"
+    flow = load_flow(folder / "siblings.py")
+    server.clear()
+    server.script("both", Reply(calls=(call("slow", folder=str(tmp_path)), call("failing", folder=str(tmp_path)))))
+    the_plane.connect(folder)
+    started = flyte.run(flow.chat, message="both")
+    started.wait(quiet=True)
+    assert started.phase == "failed"
+    worker = int((tmp_path / "slow").read_text())
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{worker}/stat").exists() and Path(f"/proc/{worker}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline, "the sibling runs on"
+        time.sleep(0.1)
+
+
 def test_local_runs_and_workers_come_to_the_same(
     local: tuple[LocalPlace, Outcome],
     plane: tuple[PlanePlace, Outcome],

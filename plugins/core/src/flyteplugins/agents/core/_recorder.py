@@ -259,6 +259,8 @@ class Recorder:
         self._control_flow: tuple[type[BaseException], ...] = (asyncio.CancelledError, *control_flow)
         self._recorded: set[tuple[Kind, str, int]] = set()
         self._started: set[str] = set()
+        self._predecessors: set[str] = set()
+        self._asked_before: dict[tuple[Kind, int], tuple[str, int, Mapping[str, str]]] | None = None
         self._resumed = False
         self._left: dict[Kind, int] = {}
         self._broken: RecordError | None = None
@@ -332,6 +334,8 @@ class Recorder:
             errors=errors,
             control_flow=control_flow,
         )
+        # an edited run goes on under the number of the run that it was
+        recorder._predecessors = {f"{base}/{other}" for known_number, other in known if known_number == number}
         for name in names:
             folder, _, file = name.rpartition("/")
             recorder._enter(folder, file)
@@ -345,7 +349,7 @@ class Recorder:
             if (
                 self.scope is not None
                 and f"{folder}/{file}" not in self.scope.state.made
-                and not (folder != self.path and self._is_twin(folder))
+                and (folder == self.path or folder in self._predecessors)
             ):
                 self._started.add(file.removeprefix("started."))
             return
@@ -733,21 +737,34 @@ class Recorder:
         """Log which field of a request differs from what the interrupted attempt asked at this point."""
         if not self._resumed or kind == "memory":
             return
+        if self._asked_before is None:
+            self._asked_before = await self._read_requests()
+        found = self._asked_before.get((kind, position))
+        if found is None:
+            return
+        key, ordinal, fields = found
+        if ordinal in self._taken.get((kind, key), ()):
+            return  # that one was asked again, in another place
+        changed = sorted(name for name in {*fields, *digests} if fields.get(name) != digests.get(name))
+        logger.warning(
+            "%s %d of %s is made again: it differs from the recorded one in %s.",
+            kind.capitalize(), position + 1, self.path, ", ".join(changed),
+        )  # fmt: skip
+
+    async def _read_requests(self) -> dict[tuple[Kind, int], tuple[str, int, Mapping[str, str]]]:
+        """What the interrupted attempt asked, by its place in the run. Read once, and only when something differs."""
         assert self._folder is not None
-        asked = {(other, key) for other, key in self._taken}
-        for other, key, ordinal in sorted(self._recorded):
-            if other != kind or ((other, key) in asked and ordinal in self._taken[other, key]):
+        found: dict[tuple[Kind, int], tuple[str, int, Mapping[str, str]]] = {}
+        for kind, key, ordinal in sorted(self._recorded):
+            if kind == "memory":
                 continue
-            record = await self._folder.read(record_name(other, key, ordinal))
-            if record.position == position:
-                changed = sorted(
-                    name for name in {*record.fields, *digests} if record.fields.get(name) != digests.get(name)
-                )
-                logger.warning(
-                    "%s %d of %s is made again: it differs from the recorded one in %s.",
-                    kind.capitalize(), position + 1, self.path, ", ".join(changed),
-                )  # fmt: skip
-                return
+            try:
+                record = await self._folder.read(record_name(kind, key, ordinal))
+            except RecordError as error:  # whoever needs that record says so; this only explains another
+                logger.debug("%s", error)
+                continue
+            found[kind, record.position] = key, ordinal, record.fields
+        return found
 
 
 def _parse_number(name: str) -> tuple[int, str] | None:

@@ -9,6 +9,7 @@ import logging
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ logger = logging.getLogger("flyteplugins.agents")
 
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
+
+_PATIENCE = 30.0
+"""How long a cancelled tool call may take to end, in seconds."""
 
 OnToolError = Literal["model", "raise"]
 """`model`: a tool's exception is told to the model; `raise`: it fails the run."""
@@ -144,6 +148,7 @@ class AgentRun:
         self.tool_calls: list[ToolCallRecord] = []
         self._began = time.perf_counter()
         self._calls = 0
+        self._calling: Counter[asyncio.Task[Any] | None] = Counter()
         self._ended = False
         self._sinks = sinks
         self._broken_sinks: set[int] = set()
@@ -369,10 +374,26 @@ class AgentRun:
             call: The call's id in its events.
         """
         token = _INSIDE.set(_Inside(self, call, _INSIDE.get()))
+        task = asyncio.current_task()
+        self._calling[task] += 1
         try:
             yield
         finally:
+            self._calling[task] -= 1
             _INSIDE.reset(token)
+
+    async def end_calls(self) -> None:
+        """Cancel the tool calls that still run: the agent has ended, and nobody would see how they do.
+
+        A cancelled call of a task tool aborts its child action.
+        """
+        left = [task for task, calls in self._calling.items() if calls and task and task is not asyncio.current_task()]
+        for task in left:
+            task.cancel("The agent run has ended.")
+        if left:
+            _, stuck = await asyncio.wait(left, timeout=_PATIENCE)
+            if stuck:
+                logger.warning("%d tool calls of %s go on although they were cancelled.", len(stuck), self.name)
 
     def _inside(self) -> str:
         """The call of this agent run that this code runs inside of; empty if none."""
@@ -574,8 +595,10 @@ async def agent_run(
                 )
             )
             yield run
+        await run.end_calls()
         run.meter.check()
     except BaseException as error:
+        await run.end_calls()
         cause, exceeded = error.__cause__, run.meter.exceeded
         if exceeded is not None and exceeded is not error and isinstance(error, Exception):
             # whatever the SDK made of it, this is why the run ended

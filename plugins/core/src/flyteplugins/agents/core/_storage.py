@@ -31,7 +31,22 @@ _THREADS = ThreadPoolExecutor(4, thread_name_prefix="flyte-agents-storage")
 """Threads of storage's own: the loop's default ones may all be held by sync tools that wait for storage."""
 
 
+_USED_BY: list[int] = []
+"""The process that uses storage."""
+
+
+def _refuse_after_fork() -> None:
+    if not _USED_BY:
+        _USED_BY.append(os.getpid())
+    if _USED_BY[0] != os.getpid():
+        raise RuntimeError(
+            f"Process {_USED_BY[0]} used storage and was forked: the threads that do so are not in its child, which would wait "
+            "for them for ever. Start processes with multiprocessing.get_context('spawn'), or before storage is used."
+        )
+
+
 async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    _refuse_after_fork()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, functools.partial(function, *args, **kwargs))
 
 
@@ -222,6 +237,7 @@ class Folder:
                 await _in_thread(os.rmdir, self.uri)
 
     def _store(self) -> ObjectStore:
+        _refuse_after_fork()
         return _open(self.uri)
 
 

@@ -8,6 +8,7 @@ ended is not made again on a resume.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -15,7 +16,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -342,7 +343,7 @@ class AgentTool:
 
     async def _run_task(self, task: AnyTask, kwargs: dict[str, Any]) -> object:
         if current_scope() is not None:
-            return await task.aio(**kwargs)
+            return await _with_its_abort(task.aio(**kwargs))
         result = await asyncio.to_thread(
             functools.partial(task.forward, **kwargs)
         )  # a coroutine function returns at once
@@ -354,6 +355,22 @@ class AgentTool:
             return await self.function(*positional, **named)
         result = await asyncio.to_thread(self.function, *positional, **named)
         return await result if inspect.isawaitable(result) else result
+
+
+async def _with_its_abort(child: Coroutine[Any, Any, object]) -> object:
+    """Wait for a child action; when the wait is cancelled, for its abort as well.
+
+    Flyte aborts a child whose wait is cancelled, and a second cancellation, which SDKs are quick with, would cancel the abort.
+    """
+    call = asyncio.ensure_future(child)
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        call.cancel()
+        while not call.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([call])
+        raise
 
 
 def _of_module(module: str, name: str, options: dict[str, Any]) -> AgentTool:
