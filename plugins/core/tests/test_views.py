@@ -81,11 +81,3 @@ def test_the_original_class_is_known_and_a_plain_object_of_it_can_be_had_again()
     assert plain.ask() == "Model one 1"
     assert model.asked == 1
     assert VIEWS.plain(model) is model
-
-
-def test_those_who_want_to_know_are_told_of_each_new_subclass_once() -> None:
-    told: list[type[Any]] = []
-    views: SubclassViews[Any] = SubclassViews(louder, made=told.append)
-    views.view(Model(name="one"))
-    views.view(Model(name="two"))
-    assert told == [views.subclass(Model)]

@@ -23,17 +23,10 @@ class SubclassViews(Generic[T]):
     Args:
         overrides: Called once for each class; returns the methods that its views have in place of the class's own. They reach
             the originals through the class that they are given, as `kind.method(self, ...)`.
-        made: Called with each new subclass.
     """
 
-    def __init__(
-        self,
-        overrides: Callable[[type[T]], Mapping[str, Any]],
-        *,
-        made: Callable[[type[T]], None] = lambda subclass: None,  # noqa: ARG005
-    ) -> None:
+    def __init__(self, overrides: Callable[[type[T]], Mapping[str, Any]]) -> None:
         self._overrides = overrides
-        self._made = made
         self._lock = threading.Lock()
         self._subclasses: weakref.WeakKeyDictionary[type[T], type[T]] = weakref.WeakKeyDictionary()
         self._originals: weakref.WeakKeyDictionary[type[T], type[T]] = weakref.WeakKeyDictionary()
@@ -58,7 +51,6 @@ class SubclassViews(Generic[T]):
                 found = cast(
                     "type[T]", types.new_class(kind.__name__, (kind,), exec_body=lambda ns: ns.update(namespace))
                 )
-                self._made(found)
                 self._subclasses[kind] = found
                 self._originals[found] = kind
             return found
