@@ -19,7 +19,7 @@ FOLDER = "flyte-agents"
 _STATE = "flyteplugins.agents"  # our entry in TaskContext.data, which each attempt gets anew
 
 
-@dataclass
+@dataclass(eq=False)  # it is a key of what others keep for the attempt
 class AttemptState:
     """What the agent runs of one attempt share.
 
