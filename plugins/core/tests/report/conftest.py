@@ -17,6 +17,7 @@ import flyte.storage
 import pytest
 
 from flyteplugins.agents.core import (
+    JSON,
     AgentRun,
     ApprovalAnswered,
     ApprovalAsked,
@@ -24,7 +25,10 @@ from flyteplugins.agents.core import (
     HandOff,
     JsonCodec,
     MemoryNotice,
-    TurnFinished,
+    ToolCallFinished,
+    ToolCallRepeated,
+    ToolCallStarted,
+    TurnFacts,
     Usage,
     agent_run,
     as_agent_tool,
@@ -82,24 +86,11 @@ class Agent:
                 raise error
             return {"text": text, "tokens": list(tokens), "calls": list(calls)}
 
-        event: dict[str, Any] = {"run": self.run.id, "agent": agent or self.run.name, "model": model}
-        try:
-            recorded = await self.run.recorder.record("turn", {"question": question or text}, ask, codec=JsonCodec())
-        except Exception as raised:
-            await self.run.emit(TurnFinished(**event, error=f"{type(raised).__name__}: {raised}"))
-            raise
-        answer: Any = recorded.value
-        usage = Usage(1, *answer["tokens"])
-        await self.run.emit(
-            TurnFinished(
-                **event,
-                text=answer["text"],
-                tool_calls=tuple(answer["calls"]),
-                usage=usage,
-                seconds=recorded.seconds,
-                replayed=recorded.replayed,
-            )
-        )
+        def facts(answer: Any) -> TurnFacts:
+            return TurnFacts(answer["text"], tuple(answer["calls"]), Usage(1, *answer["tokens"]))
+
+        fields = {"question": question or text}
+        await self.run.turn(fields, ask, codec=JsonCodec(), facts=facts, model=model, agent=agent)
 
     async def tool(self, function: Callable[..., Any], *, agent: str = "", **arguments: Any) -> str:
         """One tool call."""
@@ -391,3 +382,44 @@ async def plan_a_trip(**options: Any) -> None:
 def trip() -> Callable[..., Awaitable[None]]:
     """A realistic agent run; takes options of `agent_run`."""
     return plan_a_trip
+
+
+async def ask_the_experts(**options: Any) -> None:
+    """An agent that uses agents as tools, one of which is an agent run of its own, and whose first attempt is cut off."""
+
+    async def look_up(word: str) -> str:
+        """Look a word up."""
+        return f"{word}: a noun"
+
+    async def translate(text: str) -> str:
+        """An agent run of its own."""
+        async with start_agent("translator", text, **options) as translator:
+            await translator.turn("Uma coruja.", tokens=(80, 8), model="my-own-model")
+            await translator.run.finish("Uma coruja.")
+        return "Uma coruja."
+
+    async def research() -> JSON:
+        await chief.turn("I look it up.", tokens=(300, 20), agent="researcher", calls=("look_up",))
+        await chief.tool(look_up, agent="researcher", word="owl")
+        await chief.turn("It is a noun.", tokens=(350, 9), agent="researcher")
+        return "It is a noun."
+
+    async with start_agent("chief", "What is “owl” in Portuguese?", **options) as chief:
+        await chief.turn("I ask the experts.", tokens=(200, 30), calls=("researcher", "translate"))
+        await chief.run.inline_tool(
+            "researcher", {"word": "owl"}, research, codec=JsonCodec(), shown=str, call_id="r", is_agent=True
+        )
+        again: dict[str, Any] = {"run": chief.run.id, "agent": "chief", "call": "t", "name": "translate"}
+        await chief.run.emit(ToolCallStarted(**again, arguments={"text": "An owl."}))
+        await chief.run.emit(ToolCallRepeated(**again))
+        with chief.run.inside("t"):
+            await translate("An owl.")
+        await chief.run.emit(ToolCallFinished(**again, arguments={"text": "An owl."}, result="Uma coruja.", seconds=1))
+        await chief.turn("“Uma coruja.”", tokens=(400, 12))
+        await chief.run.finish("“Uma coruja.”")
+
+
+@pytest.fixture
+def experts() -> Callable[..., Awaitable[None]]:
+    """An agent that uses agents as tools; takes options of `agent_run`."""
+    return ask_the_experts

@@ -50,12 +50,35 @@ async def test_a_retry_shows_what_the_attempts_before_it_did(
     [table] = re.findall("Attempts Attempt (.*) Timeline", said)
     table = re.sub(r"\d+ ms|\d+\.\d s|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "-", table)
     assert table.startswith(
-        "Outcome Turns Tool calls Tokens spent Took Began "
-        "1 failed ConnectionError: the provider is away 1 0 1,100 - - "
-        "2 failed TimeoutError: the provider is slow 2 1 replayed 0 34 - - "
-        "3 (this one) finished 2 2 replayed 0 0 - - "
-        "All of these together spent 1,134 tokens."
+        "Outcome Turns Tool calls Tokens spent Cost Took Began "
+        "1 failed ConnectionError: the provider is away 1 0 1,100 $0.0028 - - "
+        "2 failed TimeoutError: the provider is slow 2 1 replayed 0 34 less than $0.0001 - - "
+        "3 (this one) finished 2 2 replayed 0 0 $0 - - "
+        "All of these together spent 1,134 tokens, $0.0029."
     )
+
+
+async def test_attempts_whose_price_is_unknown_are_no_sum(
+    reported: Reported, start_agent: StartAgent, words: Read
+) -> None:
+    attempts = 0
+
+    async def body() -> None:
+        nonlocal attempts
+        attempts += 1
+        async with start_agent() as agent:
+            for number in range(attempts):
+                await agent.turn(
+                    f"turn {number}", tokens=(1000, 100), model="my-own-model" if number == 0 else "gpt-4.1"
+                )
+            if attempts < 3:
+                raise ConnectionError("away")
+
+    said = words(await reported(body, retries=True))
+    [table] = re.findall("Attempts Attempt (.*) Timeline", said)
+    assert "1 failed ConnectionError: away 1 0 1,100 unknown " in table
+    assert "2 failed ConnectionError: away 2 1 replayed 0 1,100 $0.0028 " in table
+    assert "All of these together spent 3,300 tokens, at least $0.0056." in table
 
 
 async def test_the_whole_report_of_an_earlier_attempt_is_kept(

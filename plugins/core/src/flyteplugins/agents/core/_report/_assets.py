@@ -232,11 +232,12 @@ began {{ page.attempt.started|moment }} · {% if timeline.outcome == "running" %
 </figure>
 {% endif %}
 {% if attempts %}
+{% set priced = attempts|selectattr("cost", "ne", none)|list %}
 <h3>Attempts</h3>
 <div class="wide" tabindex="0" role="group" aria-label="Attempts, a table that scrolls sideways">
 <table>
 <thead><tr><th scope="col">Attempt<th scope="col">Outcome<th scope="col">Turns<th scope="col">Tool calls<th scope="col">Tokens spent
-{%- if attempts|selectattr("cost", "ne", none)|list %}<th scope="col">Cost{% endif %}<th scope="col">Took<th scope="col">Began</thead>
+{%- if priced %}<th scope="col">Cost{% endif %}<th scope="col">Took<th scope="col">Began</thead>
 <tbody>
 {% for attempt in attempts %}
 {% set current = attempt.number == page.attempt.number %}
@@ -246,14 +247,15 @@ began {{ page.attempt.started|moment }} · {% if timeline.outcome == "running" %
 <td>{{ attempt.turns|number }}{% if attempt.replayed_turns %} <small>{{ attempt.replayed_turns|number }} replayed</small>{% endif %}
 <td>{{ attempt.tool_calls|number }}{% if attempt.failed_tool_calls %} <small>{{ attempt.failed_tool_calls|number }} failed</small>{% endif %}
 <td>{{ attempt.fresh.total_tokens|number }}
-{%- if attempts|selectattr("cost", "ne", none)|list %}<td>{% if attempt.cost is not none %}{{ "at least " if attempt.unpriced }}{{ attempt.cost|money }}{% endif %}{% endif %}
+{%- if priced %}<td>{% if attempt.cost is not none %}{{ "at least " if attempt.unpriced }}{{ attempt.cost|money }}{% else %}{{ "unknown" if attempt.unpriced else 0|money }}{% endif %}{% endif %}
 <td>{{ attempt.seconds|duration }}<td>{{ attempt.started|moment }}
 {% endfor %}
 </tbody>
 </table>
 </div>
 <p class="soft">{% if page.unread %}{{ page.unread|count("attempt") }} more {{ "is" if page.unread == 1 else "are" }} not shown. {% endif %}
-All of these together spent {{ "at least " if page.unread or attempts[:-1]|selectattr("outcome", "eq", "running")|list }}{{ attempts|sum(attribute="fresh.total_tokens")|number }} tokens.
+All of these together spent {{ "at least " if page.unread or attempts[:-1]|selectattr("outcome", "eq", "running")|list }}{{ attempts|sum(attribute="fresh.total_tokens")|number }} tokens
+{%- if priced %}, {{ "at least " if attempts|selectattr("unpriced")|list }}{{ priced|sum(attribute="cost")|money }}{% endif %}.
 {% if page.kept %}{{ page.kept|count("report") }} of earlier attempts {{ "is" if page.kept == 1 else "are" }} kept in <code>{{ page.reports }}</code>.{% endif %}</p>
 {% endif %}
 <h3>Timeline</h3>

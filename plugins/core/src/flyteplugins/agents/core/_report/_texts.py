@@ -137,7 +137,9 @@ def duration(seconds: float) -> str:
 
 
 def money(dollars: float) -> str:
-    """US dollars as a person says them: `$0.0123`, `$12.30`; what is less than the last digit says so."""
+    """US dollars as a person says them: `$0`, `$0.0123`, `$12.30`; what is less than the last digit says so."""
+    if dollars == 0:
+        return "$0"
     if 0 < dollars < 0.0001:
         return "less than $0.0001"
     return f"${dollars:,.4f}" if dollars < 1 else f"${dollars:,.2f}"
