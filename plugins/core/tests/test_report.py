@@ -12,6 +12,7 @@ import flyte
 import flyte.report
 import pytest
 
+from flyteplugins.agents import core
 from flyteplugins.agents.core import (
     AgentRun,
     AgentTool,
@@ -357,3 +358,47 @@ async def test_arguments_that_are_no_json_do_not_stop_the_report(report_of: Repo
         await run.finish("bye")
 
     assert "agent: finished" in Page(await report_of(tell)).words
+
+
+# rows of a program's own
+
+
+async def test_a_program_adds_rows_of_its_own_under_the_names_that_it_knows(
+    attempt: Attempts, start_agent: StartAgent
+) -> None:
+    async def body() -> None:
+        timeline = core.ReportTimeline()
+        timeline.heading(SCRIPT)
+        timeline.row(label="search", meta="12 ms", error="no owls")
+        async with start_agent(observability=True) as run:
+            await run.finish("bye")
+        timeline.row(label="after the agent")
+        await core.flush_report()
+        page = Page(attempt.report())  # while the task runs
+        assert "search 12 ms" in page.words
+        assert "after the agent" in page.words
+
+    await attempt(body)
+    source = attempt.report()
+    assert ">Agent</li>" in source
+    assert SCRIPT not in source
+    assert "agent: finished" in Page(source).words
+
+
+async def test_outside_of_a_task_rows_and_flushing_do_nothing() -> None:
+    core.ReportTimeline("mine").heading("nobody sees it")
+    await core.flush_report()
+
+
+async def test_a_body_that_ends_without_saying_so_is_not_shown_as_running(
+    attempt: Attempts, start_agent: StartAgent
+) -> None:
+    async def body() -> None:
+        async with start_agent(observability=True) as run:
+            await run.emit(ToolCallStarted(call="1", name="never ends", arguments={}))
+
+    await attempt(body)
+    words = Page(attempt.report()).words
+    assert "running" not in words
+    assert "agent: finished" in words
+    assert "never ends no outcome" in words

@@ -22,6 +22,17 @@ from ._events import (
     TurnFinished,
 )
 from ._hidden import context_parameters
+from ._instrumentation import (
+    CallWrapper,
+    Instrumentor,
+    apply_call_wrapper,
+    apply_instrumentation,
+    instrumented_frameworks,
+    register_call_wrapper,
+    register_instrumentor,
+    unregister_call_wrapper,
+    unregister_instrumentor,
+)
 from ._memory import (
     V0_FILES,
     AuditAction,
@@ -44,6 +55,7 @@ from ._memory import (
 from ._native import NativeTool
 from ._recorder import Codec, DefaultErrorCodec, ErrorCodec, JsonCodec, Recorded, Recorder
 from ._render import render_result
+from ._report import ReportTimeline, flush_report
 from ._resolver import ToolTaskResolver, attach_tool_resolver
 from ._result import AgentResult, ToolCallRecord, TurnRecord
 from ._run import AgentRun, OnToolError, TurnFacts, agent_run, current_run
@@ -140,6 +152,18 @@ __all__ = [
     "ToolCallRepeated",
     "ToolCallStarted",
     "TurnFinished",
+    # what a person sees, and what watches
+    "CallWrapper",
+    "Instrumentor",
+    "ReportTimeline",
+    "apply_call_wrapper",
+    "apply_instrumentation",
+    "flush_report",
+    "instrumented_frameworks",
+    "register_call_wrapper",
+    "register_instrumentor",
+    "unregister_call_wrapper",
+    "unregister_instrumentor",
     # errors
     "AgentError",
     "BudgetExceededError",

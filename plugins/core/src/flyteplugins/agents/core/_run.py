@@ -30,12 +30,14 @@ from ._events import (
     TurnFinished,
     deliver,
 )
+from ._instrumentation import apply_call_wrapper, apply_instrumentation, listeners
 from ._prices import read_prices, turn_cost
 from ._recorder import Codec, ErrorCodec, Recorded, Recorder, current_slot
 from ._report import RunReport
 from ._result import AgentResult, ToolCallRecord, TurnRecord
 from ._scope import TaskScope, current_scope
 from ._stream import StreamEnd, record_stream
+from ._telemetry import Telemetry
 from ._usage import RunUsage, Usage
 
 __all__ = ["AgentRun", "OnToolError", "TurnFacts", "agent_run", "current_run"]
@@ -118,6 +120,7 @@ class AgentRun:
         on_tool_error: What becomes of a tool's exception.
         control_flow: Exceptions by which the SDK steers its loop; a tool's always pass, and are never told to the model.
         meter: Counts against its budget.
+        observability: Whether it is reported and traced, and whether with contents.
         usage: What it has cost so far.
         turns: The turns so far, in the order in which they finished.
         tool_calls: The tool calls so far, in the order in which they finished.
@@ -135,6 +138,8 @@ class AgentRun:
         control_flow: tuple[type[BaseException], ...],
         max_concurrent_tools: int | None,
         meter: Meter,
+        observability: bool | Literal["structure"] = True,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.framework = framework
         self.name = name
@@ -143,6 +148,7 @@ class AgentRun:
         self.on_tool_error: OnToolError = on_tool_error
         self.control_flow = control_flow
         self.meter = meter
+        self.observability: bool | Literal["structure"] = observability
         self.usage = RunUsage()
         self.turns: list[TurnRecord] = []
         self.tool_calls: list[ToolCallRecord] = []
@@ -151,6 +157,7 @@ class AgentRun:
         self._calling: Counter[asyncio.Task[Any] | None] = Counter()
         self._ended = False
         self._sinks = sinks
+        self._telemetry = telemetry
         self._broken_sinks: set[int] = set()
         self._tools = asyncio.Semaphore(max_concurrent_tools) if max_concurrent_tools else None
 
@@ -377,7 +384,8 @@ class AgentRun:
         task = asyncio.current_task()
         self._calling[task] += 1
         try:
-            yield
+            with self._telemetry.within(call) if self._telemetry is not None else contextlib.nullcontext():
+                yield
         finally:
             self._calling[task] -= 1
             _INSIDE.reset(token)
@@ -394,6 +402,30 @@ class AgentRun:
             _, stuck = await asyncio.wait(left, timeout=_PATIENCE)
             if stuck:
                 logger.warning("%d tool calls of %s go on although they were cancelled.", len(stuck), self.name)
+
+    def instrumented(self, payload: T, framework: str = "") -> T:
+        """Offer the SDK's native payload to what third parties registered: see `register_instrumentor`.
+
+        Args:
+            payload: What the SDK's own run takes, `None` where the caller gave nothing.
+            framework: Its name, where the adapter speaks to more than one; the agent run's by default.
+
+        Returns:
+            The payload to use.
+        """
+        return apply_instrumentation(framework or self.framework, payload) if self.observability is True else payload
+
+    def wrapped_call(self, call: T, framework: str = "") -> T:
+        """Offer the SDK's own callable to what third parties registered: see `register_call_wrapper`.
+
+        Args:
+            call: What the adapter is about to call.
+            framework: As for `instrumented`.
+
+        Returns:
+            What to call.
+        """
+        return apply_call_wrapper(framework or self.framework, call) if self.observability is True else call
 
     def _inside(self) -> str:
         """The call of this agent run that this code runs inside of; empty if none."""
@@ -529,7 +561,7 @@ async def agent_run(
         configuration: What it runs with, as far as it is known before its first request.
         classify: What is to be done about an exception of the SDK.
         durable: Whether turns, inline tools and memory reads are recorded.
-        observability: Whether there is a report and console output; `"structure"` keeps contents out of the report.
+        observability: Whether there is a report, telemetry and console output; `"structure"` keeps contents out of them.
         on_event: Called with each event.
         on_tool_error: What becomes of a tool's exception.
         control_flow: Exceptions by which the SDK steers its loop.
@@ -566,7 +598,9 @@ async def agent_run(
     except UnserializableError as error:
         raise AgentError(f"{type(error).__name__}: {error}") from error
     report = RunReport.begin(name, contents=observability is True) if scope is not None and observability else None
-    sinks: list[EventSink] = [sink for sink in (report, on_event) if sink is not None]
+    telemetry = Telemetry.begin(framework, name, scope, observability)
+    others = listeners(framework, contents=observability is True) if observability else []
+    sinks: list[EventSink] = [sink for sink in (report, telemetry, *others, on_event) if sink is not None]
     run = AgentRun(
         framework=framework,
         name=name,
@@ -577,24 +611,27 @@ async def agent_run(
         control_flow=control_flow,
         max_concurrent_tools=max_concurrent_tools,
         meter=Meter(name, budget, outer=current_meter() if outer is not None else None),
+        observability=observability,
+        telemetry=telemetry,
     )
     if scope is not None and durable and observability:
         _say_how_to_resume(scope, recorder)
     token = _CURRENT.set(run)
     try:
         async with recorder.strand(call=False):
-            await run.emit(
-                RunStarted(
-                    run=run.id,
-                    agent=name,
-                    name=name,
-                    input=_shown(input),
-                    resumed=recorder.resumed,
-                    parent_run=outer.id if outer is not None else "",
-                    parent=outer._inside() if outer is not None else "",
+            with run.inside(""):
+                await run.emit(
+                    RunStarted(
+                        run=run.id,
+                        agent=name,
+                        name=name,
+                        input=_shown(input),
+                        resumed=recorder.resumed,
+                        parent_run=outer.id if outer is not None else "",
+                        parent=outer._inside() if outer is not None else "",
+                    )
                 )
-            )
-            yield run
+                yield run
         await run.end_calls()
         run.meter.check()
     except BaseException as error:
@@ -626,6 +663,8 @@ async def agent_run(
         if report is not None:
             await report.flush()
     finally:
+        if telemetry is not None:
+            telemetry.close()
         _CURRENT.reset(token)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._rows import ReportTimeline, flush_report
 from ._run_report import RunReport
 
-__all__ = ["RunReport"]
+__all__ = ["ReportTimeline", "RunReport", "flush_report"]
