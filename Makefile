@@ -10,7 +10,7 @@ MINUTES ?= 5
 
 #   make breakages  breaks the source in each listed way, and sees that the tests notice
 #   make crash      kills an agent at every boundary, and prints a table; make soak kills at random
-.PHONY: chat test breakages crash soak lint format types lock clean setup-run setup-test
+.PHONY: chat test bench breakages crash soak lint format types lock clean setup-run setup-test
 
 chat: $(VENV)/.run
 	$(BIN)/python examples/tour.py
@@ -28,6 +28,10 @@ crash: $(VENV)/.test
 # Kill agents twice, at random places, for MINUTES; the seed is printed, and SEED makes the same choices again.
 soak: $(VENV)/.test
 	$(BIN)/python -m flyteplugins.agents.conformance.crash soak openai --model gpt-4.1 --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+# What things cost beside what they are compared with; run it on a machine that does nothing else.
+bench: $(VENV)/.test
+	$(BIN)/python -m flyteplugins.agents.conformance.benchmarks
 
 setup-run: $(VENV)/.run
 setup-test: $(VENV)/.test

@@ -17,13 +17,16 @@ import json
 import math
 import pathlib
 import re
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import rfc8785
-from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 __all__ = ["JSON", "UnserializableError", "canonical_json", "digest", "fingerprint", "jsonable", "rename_generated_ids"]
 
@@ -116,8 +119,8 @@ class _Canonicalizer:
                 return self._number(float(value))
             case bytes() | bytearray() | memoryview():
                 return {"$bytes": base64.b64encode(bytes(value)).decode()}
-            case BaseModel():
-                return self.tree(value.model_dump(mode="python", by_alias=True, warnings=False), path, depth + 1)
+            case _ if (model := _as_model(value)) is not None:
+                return self.tree(model.model_dump(mode="python", by_alias=True, warnings=False), path, depth + 1)
             case datetime.datetime() | datetime.date() | datetime.time():
                 return {"$time": value.isoformat()}
             case datetime.timedelta():
@@ -268,3 +271,9 @@ def rename_generated_ids(value: JSON, is_generated: Callable[[str, str], str | N
         return node
 
     return walk(value, "")
+
+
+def _as_model(value: object) -> BaseModel | None:
+    """The value, if it is a pydantic model: then somebody has imported pydantic, which takes a while."""
+    pydantic = sys.modules.get("pydantic")
+    return value if pydantic is not None and isinstance(value, pydantic.BaseModel) else None

@@ -9,7 +9,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flyte.extend import TaskTemplate
+from ._flyte import TaskTemplate
 
 if TYPE_CHECKING:
     AnyTask = TaskTemplate[Any, Any, Any]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ._budget import Budget, BudgetExceededError, Meter, current_meter, spent_inside
 from ._canonical import JSON, UnserializableError, jsonable
@@ -33,12 +33,14 @@ from ._events import (
 from ._instrumentation import apply_call_wrapper, apply_instrumentation, listeners
 from ._prices import read_prices, turn_cost
 from ._recorder import Codec, ErrorCodec, Recorded, Recorder, current_slot
-from ._report import RunReport
 from ._result import AgentResult, ToolCallRecord, TurnRecord
 from ._scope import TaskScope, current_scope
 from ._stream import StreamEnd, record_stream
 from ._telemetry import Telemetry
 from ._usage import RunUsage, Usage
+
+if TYPE_CHECKING:
+    from ._report import RunReport
 
 __all__ = ["AgentRun", "OnToolError", "TurnFacts", "agent_run", "current_run"]
 
@@ -597,7 +599,11 @@ async def agent_run(
         )
     except UnserializableError as error:
         raise AgentError(f"{type(error).__name__}: {error}") from error
-    report = RunReport.begin(name, contents=observability is True) if scope is not None and observability else None
+    report: RunReport | None = None
+    if scope is not None and observability:
+        from ._report import RunReport  # templates and styles, which the worker of a tool never shows
+
+        report = RunReport.begin(name, contents=observability is True)
     telemetry = Telemetry.begin(framework, name, scope, observability)
     others = listeners(framework, contents=observability is True) if observability else []
     sinks: list[EventSink] = [sink for sink in (report, telemetry, *others, on_event) if sink is not None]

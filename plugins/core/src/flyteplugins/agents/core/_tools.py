@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import flyte
 import flyte.errors
-from flyte.extend import AsyncFunctionTaskTemplate, TaskTemplate
 
 from ._budget import Meter, Spent, spent_inside
 from ._canonical import JSON, UnserializableError, canonical_json, jsonable
 from ._errors import AgentError, RecordError
 from ._events import ToolCallFinished, ToolCallRepeated, ToolCallStarted
+from ._flyte import AsyncFunctionTaskTemplate, TaskTemplate
 from ._recorder import JsonCodec, Slot, current_slot
-from ._render import render_result
 from ._resolver import attach_tool_resolver
 from ._run import AgentRun, current_run
 from ._schema import ToolArgumentError, ToolSchema, tool_schema
@@ -330,6 +329,8 @@ class AgentTool:
             if on_error is not None:
                 return {"text": await on_error(error), "error": problem}
             return {"text": f"Error: the tool {self.name} failed. {problem}", "error": problem}
+        from ._render import render_result
+
         return {"text": render_result(value), "error": None}
 
     async def _within(self, timeout: float | None, kwargs: dict[str, Any]) -> object:
