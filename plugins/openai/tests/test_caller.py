@@ -195,8 +195,8 @@ async def test_an_event_stream_tells_the_run_and_marks_what_is_replayed(
     assert model_env.journal.count() == 3
     told = [[event for event in run if not isinstance(event, RunStarted | RunFinished)] for run in runs]
     assert [event.type for event in runs[0]] == [
-        "run started", "turn finished", "tool call started", "tool call finished", "turn finished", "hand-off", "turn finished",
-        "run finished",
+        "run started", "turn finished", "tool call started", "tool call finished", "turn finished", "hand-off", "text delta",
+        "turn finished", "run finished",
     ]  # fmt: skip
     assert [event.type for event in runs[0]] == [event.type for event in runs[1]]
     assert [event.agent for event in told[0] if isinstance(event, TurnFinished)] == ["start", "start", "closer"]

@@ -398,24 +398,3 @@ async def test_what_cannot_be_part_of_a_key_is_an_error_that_names_the_path(
     with pytest.raises(flyte.errors.RuntimeUserError, match=r"settings\.extra_args\.odd\.deep\[0\]"):
         await run_task(asking)
     assert model_env.journal.count() == 0
-
-
-async def test_a_streamed_turn_inside_a_durable_run_is_refused_rather_than_lost(
-    model_env: ModelServer, run_task: RunTask
-) -> None:
-    model_env.script("Start", Reply(calls=(call("stream", question="x"),)), Reply("done"))
-
-    @function_tool(failure_error_function=None)
-    async def stream(question: str) -> str:
-        """Stream."""
-        result = Runner.run_streamed(Agent(name="inner", model="gpt-4.1"), question)
-        async for _ in result.stream_events():
-            pass
-        return str(result.final_output)
-
-    @env.task
-    async def asking() -> str:
-        return str(await run_agent("Start", tools=[stream]))
-
-    with pytest.raises(Exception, match="Streamed turns are not recorded yet"):
-        await run_task(asking)

@@ -7,14 +7,18 @@ from typing import Any, cast
 
 import httpx2
 from agents import ModelResponse, Usage
+from agents.items import TResponseStreamEvent
+from agents.models.fake_id import FAKE_RESPONSES_ID
 from pydantic import BaseModel, TypeAdapter
 
 import openai
 from flyteplugins.agents.core import JSON, DefaultErrorCodec, jsonable
-from openai._models import construct_type
-from openai.types.responses import ResponseOutputItem
+from openai._models import add_request_id, construct_type
+from openai.types.responses import ResponseCompletedEvent, ResponseOutputItem, ResponseStreamEvent
 
-__all__ = ["ModelResponseCodec", "OpenAIErrorCodec"]
+from ._events import attach_usage, event_values, response_of
+
+__all__ = ["ModelResponseCodec", "OpenAIErrorCodec", "StreamCodec", "dump_model", "load_event"]
 
 _USAGE = TypeAdapter(Usage)
 
@@ -24,12 +28,14 @@ class ModelResponseCodec:
 
     Items are kept with the fields that were set, by alias, and rebuilt without validation, as the client builds them from the
     provider's JSON: a field that was not sent stays unset in the next request, and a type that this SDK does not know survives.
+
+    It reads what `StreamCodec` writes as well.
     """
 
     def encode(self, value: ModelResponse) -> JSON:
         """Turn a response into JSON values."""
         return {
-            "output": [_dump_item(item) for item in value.output],
+            "output": [dump_model(item) for item in value.output],
             "usage": cast(JSON, _USAGE.dump_python(value.usage, mode="json")),
             "response_id": value.response_id,
             "request_id": value.request_id,
@@ -42,16 +48,60 @@ class ModelResponseCodec:
         return ModelResponse(
             output=[cast(Any, construct_type(type_=ResponseOutputItem, value=item)) for item in kept["output"]],
             usage=_USAGE.validate_python(kept["usage"]),
-            response_id=kept["response_id"],
+            # what the SDK's Chat Completions model puts into the events that it makes up is no id
+            response_id=None if kept["response_id"] == FAKE_RESPONSES_ID else kept["response_id"],
             request_id=kept["request_id"],
             raw_usage=kept["raw_usage"],
         )
 
 
-def _dump_item(item: Any) -> JSON:
+class StreamCodec:
+    """The events of a streamed response, and the response itself, so that a turn that is not streamed reads the record as well.
+
+    A record that such a turn made has no events: they are made up from the response, one delta per text.
+
+    Args:
+        model: The model's name, for events that are made up.
+        raw_usage: Whether the run asked for the provider's own usage.
+        failed: The runner's own list of how many requests of this turn failed before the one that was answered, as its one
+            element: it counts them into the usage.
+    """
+
+    def __init__(self, model: str, *, raw_usage: bool, failed: list[int]) -> None:
+        self._model = model
+        self._raw_usage = raw_usage
+        self._failed = failed
+
+    def encode(self, value: list[TResponseStreamEvent]) -> JSON:
+        """Turn events into JSON values."""
+        response = response_of(value, raw_usage=self._raw_usage, failed=self._failed[0])
+        return {
+            **cast("dict[str, JSON]", ModelResponseCodec().encode(response)),
+            "events": [dump_model(event) for event in value],
+        }
+
+    def decode(self, payload: JSON) -> list[TResponseStreamEvent]:
+        """Build events."""
+        kept = cast("dict[str, Any]", payload)
+        events = [load_event(event) for event in kept.get("events") or event_values(kept, self._model)]
+        for event in events:
+            if isinstance(event, ResponseCompletedEvent):
+                attach_usage(event.response, _USAGE.validate_python(kept["usage"]), kept["raw_usage"])
+                if kept["request_id"] is not None:
+                    add_request_id(event.response, kept["request_id"])
+        return events
+
+
+def dump_model(item: Any) -> JSON:
+    """Write one of the SDK's values as the JSON that the provider sent."""
     if isinstance(item, BaseModel):
         return cast(JSON, item.model_dump(mode="json", exclude_unset=True, by_alias=True, warnings=False))
     return cast(JSON, item)
+
+
+def load_event(value: Any) -> TResponseStreamEvent:
+    """Build an event as the client builds it from the provider's JSON."""
+    return cast(TResponseStreamEvent, construct_type(type_=ResponseStreamEvent, value=value))
 
 
 class OpenAIErrorCodec(DefaultErrorCodec):

@@ -9,10 +9,13 @@ import wrapt
 from agents import Model, ModelProvider, ModelResponse, MultiProvider
 from agents.models.interface import ModelTracing
 
-from flyteplugins.agents.core import AgentRun, TurnFacts, Usage, current_run
+from flyteplugins.agents.core import TurnFacts, Usage, current_run
 
-from ._codec import ModelResponseCodec
+from ._codec import ModelResponseCodec, StreamCodec
+from ._events import is_last, response_of, text_of
 from ._request import model_name, request_fields
+from ._retries import take_response_retry, take_stream_retry
+from ._stream import answered, with_failure
 
 if TYPE_CHECKING:
     from agents import AgentOutputSchemaBase, Handoff, ModelSettings, Tool, TResponseInputItem
@@ -54,8 +57,9 @@ class FlyteModel(wrapt.ObjectProxy[Model]):
     ) -> ModelResponse:
         """Answer a turn from its record, or ask the model and record its answer."""
         model: Model = self.__wrapped__
+        retry = take_response_retry()
 
-        async def call() -> ModelResponse:
+        async def ask() -> ModelResponse:
             return await model.get_response(
                 system_instructions,
                 input,
@@ -68,6 +72,9 @@ class FlyteModel(wrapt.ObjectProxy[Model]):
                 conversation_id=conversation_id,
                 prompt=prompt,
             )
+
+        async def call() -> ModelResponse:
+            return await retry(ask)
 
         run = current_run()
         if run is None:
@@ -89,20 +96,62 @@ class FlyteModel(wrapt.ObjectProxy[Model]):
         )
         return recorded.value
 
-    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
-        """Refuse to stream inside a durable agent run: a streamed turn is not recorded yet.
+    def stream_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: ModelTracing,
+        *,
+        previous_response_id: str | None = None,
+        conversation_id: str | None = None,
+        prompt: ResponsePromptParam | None = None,
+    ) -> AsyncIterator[TResponseStreamEvent]:
+        """Stream a turn from its record, or from the model, and record it.
 
-        Raises:
-            NotImplementedError: An agent run is on, and it is durable.
+        A model that cannot stream answers at once, and its events are made up from the answer.
         """
-        run: AgentRun | None = current_run()
-        if run is not None and run.recorder.durable:
-            raise NotImplementedError(
-                "Streamed turns are not recorded yet, and a durable run must not lose one silently. Use Runner.run instead of "
-                "Runner.run_streamed, or run_agent(..., durable=False)."
-            )
         model: Model = self.__wrapped__
-        return model.stream_response(*args, **kwargs)
+        retry, failed = take_stream_retry()
+        arguments = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
+        ids: Any = {
+            "previous_response_id": previous_response_id,
+            "conversation_id": conversation_id,
+            "prompt": prompt,
+        }
+
+        def ask() -> AsyncIterator[TResponseStreamEvent]:
+            return model.stream_response(*arguments, **ids)
+
+        run = current_run()
+        if run is None:
+            return retry(ask)
+        fields = request_fields(
+            model=model,
+            instructions=system_instructions,
+            messages=input,
+            settings=model_settings,
+            tools=tools,
+            output_schema=output_schema,
+            handoffs=handoffs,
+            **ids,
+        )
+        raw_usage = model_settings.preserve_raw_usage is True
+        name = model_name(model)
+        pieces = run.stream_turn(
+            fields,
+            lambda: answered(lambda: retry(ask), lambda: model.get_response(*arguments, **ids), name),
+            codec=StreamCodec(name, raw_usage=raw_usage, failed=failed),
+            facts=lambda events: _facts(response_of(events, raw_usage=False, failed=failed[0])),
+            delta=text_of,
+            is_last=is_last,
+            model=name,
+            agent=self._self_agent,
+        )
+        return with_failure(pieces)
 
 
 class FlyteModelProvider(ModelProvider):

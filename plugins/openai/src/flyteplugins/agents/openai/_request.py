@@ -1,7 +1,7 @@
 """The whole semantic request of a turn, by field, for its key.
 
-Left out is what the provider does not act on or must not see twice: headers (they carry credentials), timeouts, retries, and the
-prompt cache key that the SDK makes up for each run.
+Left out is what the provider does not act on or must not see twice: headers (they carry credentials), timeouts, retries, whether
+usage is told, and the prompt cache key that the SDK makes up for each run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["model_name", "request_fields"]
 
-_TRANSPORT_SETTINGS = frozenset({"extra_headers", "retry", "timeout", "preserve_raw_usage"})
+_TRANSPORT_SETTINGS = frozenset({"extra_headers", "retry", "timeout", "preserve_raw_usage", "include_usage"})
 _CREDENTIALS = frozenset({"authorization", "headers"})
 _FUNCTION_TOOL_FIELDS = (
     "name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
@@ -22,7 +23,17 @@ from flyteplugins.agents.core import (
 from ._options import AgentOptions, RunOptions
 
 if TYPE_CHECKING:
-    from agents import Agent, Model, RunConfig, RunErrorHandlers, RunHooks, RunResult, Session, TResponseInputItem
+    from agents import (
+        Agent,
+        Model,
+        RunConfig,
+        RunErrorHandlers,
+        RunHooks,
+        RunResult,
+        RunResultStreaming,
+        Session,
+        TResponseInputItem,
+    )
 
 __all__ = ["run_agent", "run_agent_sync"]
 
@@ -119,7 +130,8 @@ async def run_agent(
         memory_required: Whether it is an error if there is no place for the memory; else the run goes on without.
         memory_retention: What the memory does not keep: runs over a number or an age. It is removed for good.
         budget: What the run may use: turns, tool calls, tokens, seconds, cost, equal calls. No limit by default.
-        on_event: Called with each event as it happens; a plain or a coroutine function.
+        on_event: Called with each event as it happens, the pieces of the text among them; a plain or a coroutine function.
+            The SDK's loop is streamed then.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the SDK's own result.
@@ -143,8 +155,6 @@ async def run_agent(
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's.
     """
-    from agents import Runner
-
     from ._agent import build_agent, configuration
     from ._codec import OpenAIErrorCodec
     from ._errors import classify
@@ -187,9 +197,10 @@ async def run_agent(
             retention=memory_retention,
         )
         kept = RunSession(f"flyte:{memory_key}", memory.history) if memory_key is not None else None
-        result = await Runner.run(
+        result = await _loop(
             built,
             input,
+            streamed=on_event is not None,
             context=context,
             max_turns=max_turns,
             hooks=EventHooks(run, hooks),
@@ -267,7 +278,29 @@ def run_agent_sync(input: str | list[TResponseInputItem], **options: Any) -> Any
 run_agent_sync.__signature__ = inspect.signature(run_agent)  # type: ignore[attr-defined]
 
 
-def _refuse_interruptions(result: RunResult) -> None:
+async def _loop(
+    agent: Agent[Any], input: str | list[TResponseInputItem], *, streamed: bool, **options: Any
+) -> RunResult | RunResultStreaming:
+    """Run the SDK's loop; streamed where somebody listens, so that text arrives as it is made."""
+    from agents import Runner
+
+    if not streamed:
+        return await Runner.run(agent, input, **options)
+    result = Runner.run_streamed(agent, input, **options)
+    try:
+        async for _ in result.stream_events():
+            pass
+    except BaseException:
+        result.cancel()
+        if result.run_loop_task is not None:
+            await asyncio.wait([result.run_loop_task])  # nothing of the run goes on after it has failed
+        raise
+    if result.run_loop_exception is not None:
+        raise result.run_loop_exception
+    return result
+
+
+def _refuse_interruptions(result: RunResult | RunResultStreaming) -> None:
     """An approval that nobody gave is no answer."""
     if result.interruptions:
         names = ", ".join(sorted({item.tool_name or "a tool" for item in result.interruptions}))
@@ -276,7 +309,7 @@ def _refuse_interruptions(result: RunResult) -> None:
         )
 
 
-def _final_text(result: RunResult) -> str:
+def _final_text(result: RunResult | RunResultStreaming) -> str:
     """The last message's text; the answer itself where there is no message."""
     from agents import ItemHelpers, MessageOutputItem
 
