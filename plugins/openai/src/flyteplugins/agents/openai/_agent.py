@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from agents import Agent, Tool
+from agents import Agent, AgentOutputSchemaBase, Tool
 from agents.mcp import MCPServer
 
 from flyteplugins.agents.core import NativeTool
@@ -100,4 +100,6 @@ def _type_name(output_type: Any) -> str | None:
         return None
     if isinstance(output_type, type):
         return f"{output_type.__module__}.{output_type.__qualname__}"
+    if isinstance(output_type, AgentOutputSchemaBase):
+        return output_type.name()
     return str(output_type)

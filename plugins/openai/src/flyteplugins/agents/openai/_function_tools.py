@@ -5,6 +5,8 @@ An agent used as a tool is not one leaf: its turns and tools are leaves of their
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -14,7 +16,7 @@ from agents import FunctionTool
 from agents.tool import ToolOutputFileContent, ToolOutputImage, ToolOutputText, _FunctionToolInvocationResult
 from agents.tool_context import ToolContext
 
-from flyteplugins.agents.core import JSON, AgentRun, UnserializableError, canonical_json
+from flyteplugins.agents.core import JSON, AgentRun, UnserializableError, canonical_json, jsonable
 
 from ._tool import Invoker
 
@@ -43,16 +45,18 @@ async def invoke_recorded(
         arguments: What the model said.
     """
 
+    if isinstance(function_tool.on_invoke_tool, Invoker):  # one of ours: it records and shows itself
+        tool = _with_recorded_deadline(function_tool, function_tool.on_invoke_tool)
+        return await invoke(function_tool=tool, context=context, arguments=arguments)
+
     async def call() -> _FunctionToolInvocationResult:
         return await invoke(function_tool=function_tool, context=context, arguments=arguments)
 
-    if isinstance(function_tool.on_invoke_tool, Invoker):
-        return await call()  # one of ours: it records and shows itself
     recorded = await run.inline_tool(
         function_tool.qualified_name,
         _parsed(arguments),
         call,
-        codec=_ResultCodec(function_tool.qualified_name),
+        codec=_ResultCodec(function_tool.qualified_name, context),
         shown=lambda result: _shown(result.output),
         call_id=context.tool_call_id,
         agent=context.agent.name if context.agent is not None else "",
@@ -61,14 +65,29 @@ async def invoke_recorded(
     return recorded.value
 
 
+def _with_recorded_deadline(function_tool: FunctionTool, invoker: Invoker) -> FunctionTool:
+    """Have the deadline minded where outcomes are recorded: around it, one that was missed would leave no outcome."""
+    if function_tool.timeout_seconds is None:
+        return function_tool
+    tool = copy.copy(function_tool)
+    tool.timeout_seconds = None
+    tool.on_invoke_tool = functools.partial(invoker, limits=function_tool)
+    return tool
+
+
 class _ResultCodec:
     """The SDK's output models and JSON values come back as they were; of anything else, the text that the model is given."""
 
-    def __init__(self, tool: str) -> None:
+    def __init__(self, tool: str, context: ToolContext[Any]) -> None:
         self._tool = tool
+        self._context = context
 
     def encode(self, value: _FunctionToolInvocationResult) -> JSON:
-        return {"output": self._encode(value.output), "sdk_error": value.is_sdk_generated_error}
+        return {
+            "output": self._encode(value.output),
+            "sdk_error": value.is_sdk_generated_error,
+            "custom_data": jsonable(self._context._custom_data),
+        }
 
     def _encode(self, output: Any) -> JSON:
         if type(output).__name__ in _OUTPUT_MODELS and type(output) in _OUTPUT_MODELS.values():
@@ -96,6 +115,7 @@ class _ResultCodec:
 
     def decode(self, payload: JSON) -> _FunctionToolInvocationResult:
         kept = cast("dict[str, Any]", payload)
+        self._context._custom_data = kept["custom_data"]
         return _FunctionToolInvocationResult(self._decode(kept["output"]), is_sdk_generated_error=kept["sdk_error"])
 
     def _decode(self, kept: dict[str, Any]) -> Any:

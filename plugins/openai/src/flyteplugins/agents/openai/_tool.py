@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, as_agent_tool, context_parameters
+from flyteplugins.agents.core import (
+    AgentError,
+    AgentTool,
+    DocstringUse,
+    NativeTool,
+    OnUnknown,
+    ToolArgumentError,
+    ToolTimeoutError,
+    as_agent_tool,
+    context_parameters,
+    describe_error,
+)
 
 if TYPE_CHECKING:
     from agents import FunctionTool
@@ -77,8 +90,10 @@ def tool(
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
             again, `"fail"` fails the run.
-        options: The SDK's own: `name_override`, `description_override`, `strict_mode`, `is_enabled`, `timeout` (seconds),
-            `timeout_behavior`, `timeout_error_function`, `tool_input_guardrails`, `tool_output_guardrails`, `defer_loading`.
+        options: The SDK's own, all that `function_tool` takes: `name_override`, `description_override`, `docstring_style`,
+            `use_docstring_info`, `failure_error_function`, `strict_mode`, `is_enabled`, `timeout` (seconds), `timeout_behavior`,
+            `timeout_error_function`, `tool_input_guardrails`, `tool_output_guardrails`, `defer_loading`, `allowed_callers`,
+            `output_type`, `output_json_schema`, `custom_data_extractor`.
 
     Returns:
         The tool. It can be called like the task or the function, and an `Agent(tools=[...])` takes it.
@@ -93,6 +108,7 @@ def tool(
         )
     name = name if name is not None else options.pop("name_override", None)
     description = description if description is not None else options.pop("description_override", None)
+    documented = _documented(options)
     native_options = {**getattr(target, "_self_options", {}), **_check_options(options)}
     given: dict[str, Any] = {}
     if name is not None:
@@ -103,6 +119,8 @@ def tool(
         given["durable"] = durable
     if on_unknown != "retry":
         given["on_unknown"] = on_unknown
+    if documented is not None:
+        given["documented"] = documented
     hidden = context_parameters(target, _CONTEXT_TYPES)
     if hidden:
         given["hidden"] = hidden
@@ -110,7 +128,7 @@ def tool(
     return cast("FlyteTool", made)
 
 
-_OPTIONS = {
+_FIELDS = {
     "strict_mode": "strict_json_schema",
     "is_enabled": "is_enabled",
     "timeout": "timeout_seconds",
@@ -120,7 +138,14 @@ _OPTIONS = {
     "tool_input_guardrails": "tool_input_guardrails",
     "tool_output_guardrails": "tool_output_guardrails",
     "defer_loading": "defer_loading",
+    "allowed_callers": "allowed_callers",
+    "output_json_schema": "output_json_schema",
+    "custom_data_extractor": "custom_data_extractor",
 }
+"""Options of `function_tool`, and the fields of `FunctionTool` that they are."""
+
+_OTHERS = ("failure_error_function", "output_type")
+"""Options of `function_tool` that become something else when the native tool is built."""
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,29 +153,83 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(
             "needs_approval is not supported yet: an agent run could not suspend on it, and the approval would be lost."
         )
-    unknown = sorted(set(options) - set(_OPTIONS) - {"needs_approval"})
+    unknown = sorted(set(options) - set(_FIELDS) - {*_OTHERS, "needs_approval"})
     if unknown:
         raise TypeError(
-            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
+            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join([*_FIELDS, *_OTHERS])}."
         )
-    return {_OPTIONS[option]: value for option, value in options.items() if option in _OPTIONS}
+    return {_FIELDS.get(option, option): value for option, value in options.items() if option != "needs_approval"}
+
+
+def _documented(options: dict[str, Any]) -> DocstringUse | None:
+    """Take the options about the docstring; `None` where there are none."""
+    style = options.pop("docstring_style", None)
+    if not options.pop("use_docstring_info", True):
+        return False
+    if style is not None and style not in ("google", "numpy", "sphinx"):
+        raise ValueError(f"docstring_style is {style!r}; give 'google', 'numpy' or 'sphinx'.")
+    return cast("DocstringUse | None", style)
 
 
 class Invoker:
-    """What a `FunctionTool` of ours calls. An object, so that it can be copied and pickled."""
+    """What a `FunctionTool` of ours calls. An object, so that it can be copied and pickled.
 
-    def __init__(self, agent_tool: AgentTool) -> None:
+    Args:
+        agent_tool: The tool, in no SDK's terms.
+        failure: The caller's `failure_error_function`: `(on,)`, where one was given.
+    """
+
+    def __init__(self, agent_tool: AgentTool, failure: tuple[Any, ...] = ()) -> None:
         self.agent_tool = agent_tool
+        self.failure = failure
 
-    async def __call__(self, context: ToolContext[Any], arguments: str) -> str:
-        """Run the tool, and return what the model is given."""
+    async def __call__(self, context: ToolContext[Any], arguments: str, *, limits: FunctionTool | None = None) -> str:
+        """Run the tool, and return what the model is given.
+
+        Args:
+            context: The SDK's context of the call.
+            arguments: What the model said.
+            limits: The tool whose deadline applies; else the SDK minds it.
+        """
+
+        async def on_error(error: Exception) -> str:
+            return await self._tell(error, context, limits)
+
         outcome = await self.agent_tool.call(
             arguments,
             call_id=context.tool_call_id,
             agent=context.agent.name if context.agent is not None else "",
             injected=dict.fromkeys(self.agent_tool.hidden, context),
+            on_error=on_error if self.failure or limits is not None else None,
+            timeout=limits.timeout_seconds if limits is not None else None,
         )
         return outcome.text
+
+    async def _tell(self, error: Exception, context: ToolContext[Any], limits: FunctionTool | None) -> str:
+        """Say what the model is told of an exception, as the SDK would."""
+        from agents import ToolTimeoutError as SdkTimeoutError
+        from agents.tool import default_tool_timeout_error_message
+
+        if limits is not None and isinstance(error, ToolTimeoutError):
+            late = SdkTimeoutError(tool_name=limits.name, timeout_seconds=error.seconds)
+            if limits.timeout_behavior == "raise_exception":
+                raise late from error
+            if limits.timeout_error_function is None:
+                return default_tool_timeout_error_message(tool_name=limits.name, timeout_seconds=error.seconds)
+            return await _text(limits.timeout_error_function(context, late))
+        if not self.failure:
+            problem = str(error) if isinstance(error, ToolArgumentError) else describe_error(error)
+            if isinstance(error, ToolArgumentError):
+                return f"Error: {problem}"
+            return f"Error: the tool {self.agent_tool.name} failed. {problem}"
+        (tell,) = self.failure
+        if tell is None:
+            raise AgentError(f"The tool {self.agent_tool.name} failed: {describe_error(error)}") from error
+        return await _text(tell(context, error))
+
+
+async def _text(told: Any) -> str:
+    return str(await told if inspect.isawaitable(told) else told)
 
 
 def native_tool(agent_tool: AgentTool, options: Mapping[str, Any] | None = None) -> FunctionTool:
@@ -161,12 +240,24 @@ def native_tool(agent_tool: AgentTool, options: Mapping[str, Any] | None = None)
         options: Fields of `FunctionTool`.
     """
     from agents import FunctionTool
+    from agents.tool import _resolve_function_tool_output, set_function_tool_failure_error_function
 
-    fields: dict[str, Any] = {"strict_json_schema": agent_tool.schema.strict} | dict(options or {})
-    return FunctionTool(
+    given = dict(options or {})
+    failure = (given.pop("failure_error_function"),) if "failure_error_function" in given else ()
+    fields: dict[str, Any] = {"strict_json_schema": agent_tool.schema.strict} | given
+    fields["output_json_schema"], _ = _resolve_function_tool_output(
+        return_annotation=typing.get_type_hints(agent_tool.function).get("return", inspect.Signature.empty)
+        if "programmatic" in (given.get("allowed_callers") or ())
+        else inspect.Signature.empty,
+        allowed_callers=given.get("allowed_callers"),
+        output_type=fields.pop("output_type", None),
+        output_json_schema=given.get("output_json_schema"),
+    )
+    made = FunctionTool(
         name=agent_tool.name,
         description=agent_tool.description,
         params_json_schema=agent_tool.schema.parameters,
-        on_invoke_tool=Invoker(agent_tool),
+        on_invoke_tool=Invoker(agent_tool, failure),
         **fields,
     )
+    return set_function_tool_failure_error_function(made, *failure) if failure else made
