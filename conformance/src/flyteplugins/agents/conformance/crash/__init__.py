@@ -10,13 +10,14 @@ the effects of the tools, the transcript and the usage have to be those of an un
 
 from __future__ import annotations
 
-from ._boundaries import BOUNDARIES, Boundary, allowance
+from ._boundaries import BOUNDARIES, POINTS, Boundary, allowance
 from ._dialogue import QUESTION, Dialogue, Outcome
 from ._places import LocalPlace, Place, PlanePlace, kept_messages
 from ._suite import compare, crash_at
 
 __all__ = [
     "BOUNDARIES",
+    "POINTS",
     "QUESTION",
     "Boundary",
     "Dialogue",

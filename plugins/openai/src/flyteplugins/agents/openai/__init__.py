@@ -29,12 +29,15 @@ from typing import TYPE_CHECKING, Any
 from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
 
 from ._run import run_agent, run_agent_sync
+from ._spans import SpanFinished
 from ._tool import tool
 
 if TYPE_CHECKING:
     from agents import FunctionTool
 
     from ._model import FlyteModel, FlyteModelProvider
+    from ._session import FlyteSession
+    from ._tracing import FlyteTracingProcessor, install_flyte_tracing
 
 __all__ = [
     "AgentResult",
@@ -42,10 +45,14 @@ __all__ = [
     "BudgetExceededError",
     "FlyteModel",
     "FlyteModelProvider",
+    "FlyteSession",
+    "FlyteTracingProcessor",
     "FunctionTool",
     "MemoryStore",
     "Retention",
+    "SpanFinished",
     "idempotency_key",
+    "install_flyte_tracing",
     "run_agent",
     "run_agent_sync",
     "tool",
@@ -54,7 +61,10 @@ __all__ = [
 _NEED_THE_SDK = {
     "FlyteModel": "flyteplugins.agents.openai._model",
     "FlyteModelProvider": "flyteplugins.agents.openai._model",
+    "FlyteSession": "flyteplugins.agents.openai._session",
+    "FlyteTracingProcessor": "flyteplugins.agents.openai._tracing",
     "FunctionTool": "agents",
+    "install_flyte_tracing": "flyteplugins.agents.openai._tracing",
 }
 
 

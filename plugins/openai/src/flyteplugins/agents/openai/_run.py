@@ -140,7 +140,8 @@ async def run_agent(
         run_config: The SDK's run configuration. Without one, the SDK's tracing is off unless the program added a processor.
         hooks: The SDK's run hooks.
         error_handlers: The SDK's error handlers.
-        session: A session of the caller's; excludes `memory_key`.
+        session: A session of the caller's; excludes `memory_key`. In a durable run it gets the run's messages when the run has
+            its answer.
         previous_response_id: The response on the server that the run continues.
         auto_previous_response_id: Whether the first turn starts a chain of responses on the server.
         conversation_id: The conversation on the server that the run continues.
@@ -162,7 +163,8 @@ async def run_agent(
     from ._repair import repair_items
     from ._seams import install
     from ._session import SDK, RunSession
-    from ._tracing import default_run_config
+    from ._tracing import default_run_config, spans_told
+    from ._user_session import hold
 
     if session is not None and memory_key is not None:
         raise ValueError(
@@ -197,6 +199,7 @@ async def run_agent(
             retention=memory_retention,
         )
         kept = RunSession(f"flyte:{memory_key}", memory.history) if memory_key is not None else None
+        held = hold(run, session) if session is not None else None
         result = await _loop(
             built,
             input,
@@ -206,7 +209,7 @@ async def run_agent(
             hooks=EventHooks(run, hooks),
             run_config=run_config if run_config is not None else default_run_config(),
             error_handlers=error_handlers,
-            session=kept if kept is not None else session,
+            session=next((one for one in (kept, held) if one is not None), session),
             previous_response_id=previous_response_id,
             auto_previous_response_id=auto_previous_response_id,
             conversation_id=conversation_id,
@@ -214,7 +217,10 @@ async def run_agent(
         _refuse_interruptions(result)
         if kept is not None:
             await memory.commit(kept.added())
+        if held is not None:
+            await held.commit()
         text = _final_text(result)
+        await spans_told(run)
         await run.finish(text)
         return run.result(result.final_output, text, result) if full_result else result.final_output
 

@@ -1,11 +1,11 @@
 """The places in the SDK through which every turn, every tool and every list of an MCP server's tools of a run passes.
 
 The SDK resolves the model of each turn with one function, retries its requests with two, invokes each function tool with another,
-and lists the tools of MCP servers with a fifth, whichever way a run was started: by `run_agent`, as an agent used as a tool, by a
-guardrail, after a hand-off. They are wrapped once per process and do nothing unless the calling context is in an agent run, so
-that runs beside it are as they were, and the caller's agents, models and run configuration stay the very objects that hooks and
-results show. Copying the agent graph instead would reach the same models, but hands clones to hooks and results, and misses
-agents that are only known while the run is on.
+lists the tools of MCP servers with a fifth, and has a class for each kind of tool of its own that acts in this process, whichever
+way a run was started: by `run_agent`, as an agent used as a tool, by a guardrail, after a hand-off. They are wrapped once per
+process and do nothing unless the calling context is in an agent run, so that runs beside it are as they were, and the caller's
+agents, models and run configuration stay the very objects that hooks and results show. Copying the agent graph instead would
+reach the same models, but hands clones to hooks and results, and misses agents that are only known while the run is on.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from flyteplugins.agents.core import AgentError, current_run
 
 from ._clients import on_this_loop
 from ._function_tools import invoke_recorded
+from ._local_tools import SEAMS
 from ._mcp import list_recorded
 from ._model import durable_model
 from ._retries import ask_in_leaf, stream_in_leaf
@@ -45,6 +46,7 @@ def install() -> None:
         (run_loop, "stream_response_with_retry", stream_in_leaf),
         (tool_execution, "_invoke_function_tool_with_metadata", _invoke),
         (MCPUtil, "_list_tools_with_span", _list_tools),
+        *SEAMS,
     )
     with _LOCK:
         for holder, name, wrapper in places:
