@@ -49,9 +49,7 @@ TALK = Reply(ANSWER, pieces=6)
 
 FEATURES = {
     "streamed": Feature({QUESTION: (WEIGH, TALK)}, kills=(1, 3)),
-    "handoff": Feature(
-        {QUESTION: (WEIGH, Reply(calls=(call("transfer_to_closer"),)), WEIGH, ANSWER)}, kills=(4, 5)
-    ),
+    "handoff": Feature({QUESTION: (WEIGH, Reply(calls=(call("transfer_to_closer"),)), WEIGH, ANSWER)}, kills=(4, 5)),
     "agent_as_tool": Feature(
         {QUESTION: (Reply(calls=(call("ask_expert", input="Really?"),)), ANSWER), "Really?": (WEIGH, "Yes.")},
         kills=(2, 5),

@@ -8,7 +8,7 @@ import openai
 from flyteplugins.agents.core import ErrorClass
 from openai import _exceptions as openai_errors
 
-__all__ = ["ERROR_CLASSES", "classify"]
+__all__ = ["ERROR_CLASSES", "NAMED_CLASSES", "classify"]
 
 ERROR_CLASSES: dict[type[BaseException], ErrorClass] = {
     # the client retries these by itself (max_retries), inside the leaf
@@ -48,7 +48,90 @@ ERROR_CLASSES: dict[type[BaseException], ErrorClass] = {
     sdk.ToolInputGuardrailTripwireTriggered: ErrorClass.FAIL_NOW,
     sdk.ToolOutputGuardrailTripwireTriggered: ErrorClass.FAIL_NOW,
 }
-"""Every exception class of `openai` and `agents`, and what it means. A class not listed here means what its base means."""
+"""What the exception classes of `openai` and `agents` mean that an agent run can raise."""
+
+
+_SANDBOX = "agents.sandbox.errors"
+
+NAMED_CLASSES: dict[str, ErrorClass] = {
+    **dict.fromkeys(
+        (
+            # a connection, a machine, a file system: another attempt may go better
+            "agents.models.openai_responses.ResponsesWebSocketError",
+            "agents.voice.exceptions.STTWebsocketConnectionError",
+            "openai.lib.responses_websocket._session.ResponsesWebSocketBufferError",
+            "openai.lib.responses_websocket._session.ResponsesWebSocketError",
+            "openai.lib.beta.agents._files.AgentFilePreparationError",
+            "openai.lib.beta.agents._files.AgentFileStagingError",
+            "openai.lib.beta.agents._result.AgentTurnResultError",
+            "openai.lib.browser.BrowserError",
+            "openai.lib.browser.BrowserCancelledError",
+            "openai.lib.computer.ComputerUseError",
+            "openai.lib.decisions_tool_runner.DecisionsToolRunnerCancelledError",
+            "openai.lib.decisions_tool_runner.DecisionsToolRunnerError",
+            "openai.lib.responses_tool_runner.ToolRunnerCancelledError",
+            "openai.lib.responses_tool_runner.ToolRunnerError",
+            *(
+                f"{_SANDBOX}.{name}"
+                for name in (
+                    "SandboxError", "SandboxRuntimeError", "ExecFailureError", "ExecNonZeroError", "ExecTimeoutError",
+                    "ExecTransportError", "ExposedPortUnavailableError", "PtySessionNotFoundError", "ArtifactError",
+                    "GitArtifactError", "GitCloneError", "GitCopyError", "MountArtifactError", "MountCommandError",
+                    "SnapshotError", "SnapshotPersistError", "SnapshotRestoreError", "WorkspaceIOError",
+                    "WorkspaceArchiveReadError", "WorkspaceArchiveWriteError", "WorkspaceReadNotFoundError",
+                    "WorkspaceRootNotFoundError", "WorkspaceStartError", "WorkspaceStopError", "ApplyPatchFileNotFoundError",
+                )
+            ),
+        ),
+        ErrorClass.RETRY_ATTEMPT,
+    ),
+    **dict.fromkeys(
+        (
+            # something that the program or its image has to be changed for, or an answer that is on record
+            "openai._extras._common.MissingDependencyError",
+            "openai._legacy_response.MissingStreamClassError",
+            "openai._response.MissingStreamClassError",
+            "openai._response.StreamAlreadyConsumed",
+            "openai.lib._old_api.APIRemovedInV1",
+            "openai.lib.azure.MutuallyExclusiveAuthError",
+            "openai.lib.beta.agents._result.AgentOutputParseError",
+            "agents.sandbox.session.archive_extraction.ArchiveResourceLimitError",
+            "agents.sandbox.session.archive_extraction.UnsafeZipMemberError",
+            "agents.sandbox.session.dependencies.DependenciesBindingError",
+            "agents.sandbox.session.dependencies.DependenciesError",
+            "agents.sandbox.session.dependencies.DependenciesMissingDependencyError",
+            "agents.sandbox.util.tar_utils.UnsafeTarMemberError",
+            *(
+                f"{_SANDBOX}.{name}"
+                for name in (
+                    "ConfigurationError", "ApplyPatchError", "ApplyPatchDecodeError", "ApplyPatchDiffError",
+                    "ApplyPatchPathError", "InvalidCompressionSchemeError", "InvalidManifestPathError", "SkillsConfigError",
+                    "GitMissingInImageError", "GitSubpathError", "LocalArtifactError", "LocalChecksumError",
+                    "LocalDirReadError", "LocalFileReadError", "MountConfigError", "MountToolMissingError",
+                    "SnapshotNotRestorableError", "WorkspaceWriteTypeError",
+                )
+            ),
+            # a script of the SDK's own test kit that does not fit
+            "agents.realtime.testing.RealtimeScriptError",
+            "agents.realtime.testing.UnconsumedRealtimeSteps",
+            "agents.realtime.testing.UnexpectedRealtimeSend",
+            "agents.testing.model.InvalidModelStep",
+            "agents.testing.model.ModelScriptError",
+            "agents.testing.model.UnconsumedModelSteps",
+            "agents.testing.model.UnexpectedModelCall",
+            "agents.testing.sandbox.InvalidSandboxStep",
+            "agents.testing.sandbox.SandboxCallMatcherError",
+            "agents.testing.sandbox.SandboxScriptError",
+            "agents.testing.sandbox.UnconsumedSandboxSteps",
+            "agents.testing.sandbox.UnexpectedSandboxCall",
+            "agents.voice.testing.UnconsumedVoiceSteps",
+            "agents.voice.testing.UnexpectedVoiceCall",
+            "agents.voice.testing.VoiceScriptError",
+        ),
+        ErrorClass.FAIL_NOW,
+    ),
+}  # fmt: skip
+"""The same for classes of modules that a run may never import, by `module.Class`."""
 
 
 def classify(error: BaseException) -> ErrorClass:
@@ -64,7 +147,8 @@ def classify(error: BaseException) -> ErrorClass:
             return ErrorClass.FAIL_NOW  # the account has no credit: waiting does not help
         if not (isinstance(current, sdk.UserError) and current.__cause__ is not None):
             for base in type(current).__mro__:
-                if base in ERROR_CLASSES:
-                    return ERROR_CLASSES[base]
+                found = ERROR_CLASSES.get(base) or NAMED_CLASSES.get(f"{base.__module__}.{base.__qualname__}")
+                if found is not None:
+                    return found
         current = current.__cause__
     return ErrorClass.RETRY_ATTEMPT

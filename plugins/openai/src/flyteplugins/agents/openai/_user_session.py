@@ -102,22 +102,17 @@ class HeldSession(wrapt.ObjectProxy[Session]):
         """Add what the run has to the session, once over all attempts."""
         if not self._self_added:
             return
-        unknown: list[bool] = []
-
-        async def started_before(_: object) -> None:
-            unknown.append(True)
+        recorder = self._self_run.recorder
 
         async def write() -> JSON:
             added = self._self_added
-            there = await self._already_there(added) if unknown else 0
+            there = await self._already_there(added) if recorder.resumed else 0
             if there < len(added):
                 await self._call("add_items", copy.deepcopy(added[there:]))
             await self._after_commit()
             return len(added)
 
-        await self._self_run.recorder.record(
-            "memory", self._fields("commit"), write, codec=JsonCodec(), on_unknown=started_before
-        )
+        await recorder.record("memory", self._fields("commit"), write, codec=JsonCodec())
 
     async def _after_commit(self) -> None:
         """What follows once the messages are in the session."""
