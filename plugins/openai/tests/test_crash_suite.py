@@ -28,6 +28,7 @@ from flyteplugins.agents.conformance.plane.testing import plane_factory
 __all__ = ["plane_factory"]
 
 DIALOGUE = Dialogue("openai", model="gpt-4.1")
+STREAMED = Dialogue("openai", model="gpt-4.1", streamed=True)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,22 @@ def test_a_local_run_that_is_killed_at_a_boundary_comes_out_like_an_unbroken_one
     assert occurrence > 1, f"no run reached {boundary}"
 
 
+@pytest.mark.parametrize("fault", [Fault("after-call", 5), Fault("after-record", 4), Fault("before-call", 8)], ids=str)
+def test_a_streamed_run_that_is_killed_tells_what_an_unbroken_one_tells(
+    server: ModelServer,
+    fork_servers: Callable[..., tuple[ForkServer, ...]],
+    sdk_modules: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+    fault: Fault,
+) -> None:
+    runs = LocalRuns(tmp_path_factory.mktemp("home"), server.env(), fork_servers(*sdk_modules))
+    place = LocalPlace(STREAMED, runs, server, tmp_path_factory.mktemp("crash"))
+    unbroken = place.run(memory=True)
+    assert [kind for kind, _ in unbroken.told] == ["turn finished"] * 4 + ["text delta"] * 4 + ["turn finished"]
+    crash_at(place, unbroken, fault, memory=True)
+    runs.remove()
+
+
 @pytest.fixture(scope="module")
 def the_plane(server: ModelServer, plane_factory: Callable[..., LocalPlane]) -> LocalPlane:
     return plane_factory(env=server.env())
@@ -99,6 +116,15 @@ def test_a_worker_that_is_killed_at_a_boundary_is_retried_and_comes_out_like_an_
 ) -> None:
     place, unbroken = plane
     crash_at(place, unbroken, fault, memory=True)
+
+
+def test_a_streamed_run_on_the_plane_tells_what_an_unbroken_one_tells(
+    server: ModelServer, the_plane: LocalPlane, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = PlanePlace(STREAMED, the_plane, server, tmp_path_factory.mktemp("crash"))
+    unbroken = place.run(memory=True)
+    assert sum(kind == "text delta" for kind, _ in unbroken.told) == 4
+    crash_at(place, unbroken, Fault("after-record", 6), memory=True)
 
 
 @pytest.mark.parametrize(

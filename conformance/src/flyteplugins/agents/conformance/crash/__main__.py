@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flyteplugins.agents.conformance.faults import Fault
@@ -31,9 +32,28 @@ from ._suite import crash_at
 COLUMNS = ("`flyte run --local`", "plane, traces not served", "plane, traces served")
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A way to run the dialogue.
+
+    Attributes:
+        name: Its name in the table.
+        streamed: Whether somebody listens.
+        memory: Whether it has a memory.
+    """
+
+    name: str
+    streamed: bool
+    memory: bool
+
+
+VARIANTS = (Variant("plain", False, False), Variant("streamed", True, False), Variant("with a memory", False, True))
+
+
 @contextmanager
-def places(dialogue: Dialogue) -> Iterator[dict[str, Place]]:
-    """Start everything that the dialogue can run on, by the column of the table."""
+def places(dialogue: Dialogue) -> Iterator[dict[str, dict[bool, Place]]]:
+    """Start everything that the dialogue can run on, by the column of the table, and by whether it is streamed."""
+    dialogues = {streamed: replace(dialogue, streamed=streamed) for streamed in (False, True)}
     with ExitStack() as stack:
         server = stack.enter_context(ModelServer())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crash-")))
@@ -45,39 +65,49 @@ def places(dialogue: Dialogue) -> Iterator[dict[str, Place]]:
 
         runs = LocalRuns(new("home"), server.env())
         stack.callback(runs.remove)
-        found: dict[str, Place] = {COLUMNS[0]: LocalPlace(dialogue, runs, server, new("local"))}
+        found: dict[str, dict[bool, Place]] = {
+            COLUMNS[0]: {
+                streamed: LocalPlace(one, runs, server, new(f"local-{streamed}")) for streamed, one in dialogues.items()
+            }
+        }
         for column, served in zip(COLUMNS[1:], (False, True), strict=True):
             plane = LocalPlane(new(f"plane-{served}"), modes=Modes(serve_traces=served), env=server.env())
             stack.callback(plane.close)
-            found[column] = PlanePlace(dialogue, plane.start(), server, new(f"program-{served}"))
+            plane.start()
+            found[column] = {
+                streamed: PlanePlace(one, plane, server, new(f"program-{served}-{streamed}"))
+                for streamed, one in dialogues.items()
+            }
         yield found
 
 
 def matrix(dialogue: Dialogue, table: Path | None) -> int:
-    """Kill at every boundary, everywhere, with and without a memory; write the table, and return the failures."""
+    """Kill at every boundary, everywhere, in every variant; write the table, and return the failures."""
     cells: dict[tuple[str, str], str] = {}
     failures = 0
     with places(dialogue) as found:
-        for column, place in found.items():
-            for memory in (False, True):
-                unbroken = place.run(memory=memory)
+        for column, by_streamed in found.items():
+            for variant in VARIANTS:
+                place = by_streamed[variant.streamed]
+                unbroken = place.run(memory=variant.memory)
                 counts = place.boundaries()
                 for boundary in BOUNDARIES:
                     passed, total = 0, counts.get(boundary.name, 0)
                     for occurrence in range(1, total + 1):
                         try:
-                            crash_at(place, unbroken, Fault(boundary.name, occurrence), memory=memory)
+                            crash_at(place, unbroken, Fault(boundary.name, occurrence), memory=variant.memory)
                             passed += 1
                         except AssertionError as error:
-                            print(f"{column}, memory {memory}: {error}", flush=True)
+                            print(f"{column}, {variant.name}: {error}", flush=True)
                     failures += total - passed
                     cell = f"{passed} of {total}"
                     key = (boundary.name, column)
                     cells[key] = f"{cells[key]} · {cell}" if key in cells else cell
-                    print(f"{boundary.name:14} {column:26} memory {memory!s:5} {cell}", flush=True)
+                    print(f"{boundary.name:14} {column:26} {variant.name:14} {cell}", flush=True)
+    variants = " · ".join(variant.name for variant in VARIANTS)
     lines = [
         f"{dialogue.adapter}, {datetime.date.today():%Y-%m-%d}, flyte {importlib.metadata.version('flyte')}: runs that came out "
-        "like an unbroken one, of all places where that boundary is reached (without · with a memory).",
+        f"like an unbroken one, of all places where that boundary is reached ({variants}).",
         "",
         f"| killed when | {' | '.join(COLUMNS)} |",
         "|---|---|---|---|",
@@ -105,20 +135,22 @@ def soak(dialogue: Dialogue, minutes: float, seed: int) -> int:
     end = time.monotonic() + 60 * minutes
     failures = runs = 0
     with places(dialogue) as found:
-        unbroken = {column: place.run(memory=True) for column, place in found.items()}
-        counts = {column: place.boundaries() for column, place in found.items()}
+        run_on = {(column, streamed): place for column, by in found.items() for streamed, place in by.items()}
+        unbroken = {where: place.run(memory=True) for where, place in run_on.items()}
+        counts = {where: place.boundaries() for where, place in run_on.items()}
         while time.monotonic() < end:
-            column = chance.choice(list(found))
+            where = chance.choice(list(run_on))
             faults: set[Fault] = set()
             while len(faults) < 2:
-                name = chance.choice(sorted(counts[column]))
-                faults.add(Fault(name, chance.randint(1, counts[column][name])))
+                name = chance.choice(sorted(counts[where]))
+                faults.add(Fault(name, chance.randint(1, counts[where][name])))
             runs += 1
             try:
-                crash_at(found[column], unbroken[column], *sorted(faults, key=str), memory=True)
+                crash_at(run_on[where], unbroken[where], *sorted(faults, key=str), memory=True)
             except AssertionError as error:
                 failures += 1
-                print(f"run {runs} on {column}: {error}", flush=True)
+                column, streamed = where
+                print(f"run {runs} on {column}{', streamed' if streamed else ''}: {error}", flush=True)
     print(f"{runs} runs, each killed twice; {failures} failures; seed {seed}")
     return failures
 

@@ -27,6 +27,7 @@ from pathlib import Path
 import flyte
 
 from flyteplugins.agents.conformance.faults import reach
+from flyteplugins.agents.core import Event
 from flyteplugins.agents.{adapter} import run_agent, tool
 
 env = flyte.TaskEnvironment("standard")
@@ -57,10 +58,19 @@ def note(text: str) -> str:
 
 @env.task(retries=2, report=True)
 async def chat(message: str, memory_key: str = "") -> str:
+    told: list[Event] = []
     result = await run_agent(
-        message, tools=[temperature, note], model="{model}", memory_key=memory_key or None, full_result=True
+        message,
+        tools=[temperature, note],
+        model="{model}",
+        memory_key=memory_key or None,
+        on_event={listener},
+        full_result=True,
     )
     values = result.as_dict()
+    values["told"] = [
+        [event.type, event.text, event.replayed] for event in told if event.type in ("text delta", "turn finished")
+    ]
     Path(os.environ["CRASH_FOLDER"], "result.json").write_text(json.dumps(values))
     return str(result.output)
 '''
@@ -76,6 +86,8 @@ class Outcome:
         effects: How often each tool body ran, by what it did.
         transcript: The memory's messages.
         usage: What all attempts together paid for the turns that the run is made of.
+        told: What `on_event` was told by the attempt that finished, where somebody listens: pieces of text and finished turns,
+            by type and text.
         fresh: How many of the turns the last attempt asked.
     """
 
@@ -84,6 +96,7 @@ class Outcome:
     effects: Counter[str]
     transcript: tuple[Any, ...]
     usage: Mapping[str, int]
+    told: tuple[tuple[str, str], ...] = ()
     fresh: int = field(compare=False, default=0)
 
 
@@ -94,15 +107,18 @@ class Dialogue:
     Attributes:
         adapter: The adapter's module below `flyteplugins.agents`.
         model: A model's name that the adapter sends to the offline server.
+        streamed: Whether somebody listens (`on_event`), so that the text arrives in pieces where the adapter can do that.
     """
 
     adapter: str
     model: str
+    streamed: bool = False
 
     def write_program(self, folder: Path) -> Path:
         """Write the program into a folder, and return its path."""
-        file = folder / f"standard_{self.adapter}.py"
-        file.write_text(_PROGRAM.format(adapter=self.adapter, model=self.model))
+        file = folder / f"standard_{self.adapter}{'_streamed' if self.streamed else ''}.py"
+        listener = "told.append" if self.streamed else "None"
+        file.write_text(_PROGRAM.format(adapter=self.adapter, model=self.model, listener=listener))
         return file
 
     @staticmethod
@@ -114,7 +130,7 @@ class Dialogue:
             Reply(calls=(call("note", text="Oslo 20"),)),
             Reply(calls=(call("note", text="Rome 20"),)),
             Reply(calls=(call("note", text="done"),)),
-            Reply(ANSWER),
+            Reply(ANSWER, pieces=4),
         )
 
     @staticmethod
@@ -122,11 +138,24 @@ class Dialogue:
         """Read what came of a run from the folder that it wrote to."""
         result = json.loads((folder / "result.json").read_text())
         fresh, replayed = result["usage"]["fresh"], result["usage"]["replayed"]
+        _check_marks(result["told"])
         return Outcome(
             answer=result["output"],
             requests=server.journal.per_turn(user=QUESTION),
             effects=Counter((folder / "effects").read_text().split("\n")[:-1]),
             transcript=tuple(transcript),
             usage={name: fresh[name] + replayed[name] for name in fresh},
+            told=tuple((kind, text) for kind, text, _ in result["told"]),
             fresh=fresh["requests"],
         )
+
+
+def _check_marks(told: list[tuple[str, str, bool]]) -> None:
+    """The pieces of a turn are marked as replayed when the turn is."""
+    pieces: list[bool] = []
+    for kind, text, replayed in told:
+        if kind == "text delta":
+            pieces.append(replayed)
+            continue
+        assert set(pieces) <= {replayed}, f"The pieces of {text!r} are marked {pieces}, and the turn {replayed}."
+        pieces = []

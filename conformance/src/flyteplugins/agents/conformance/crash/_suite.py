@@ -43,7 +43,7 @@ def compare(unbroken: Outcome, outcome: Outcome, *faults: Fault) -> None:
         AssertionError: Something differs that the boundaries do not allow to differ.
     """
     where = f"killed at {', '.join(map(str, faults))}"
-    for name in ("answer", "usage", "transcript"):
+    for name in ("answer", "usage", "transcript", "told"):
         expected, found = getattr(unbroken, name), getattr(outcome, name)
         assert found == expected, f"{where}: the {name} is {found!r}; an unbroken run's is {expected!r}."
     may_ask = sum("request" in allowance(fault.point) for fault in faults)
