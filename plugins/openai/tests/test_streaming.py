@@ -11,6 +11,7 @@ import flyte
 import pytest
 from agents import (
     Agent,
+    ModelBehaviorError,
     ModelRetrySettings,
     ModelSettings,
     OpenAIChatCompletionsModel,
@@ -25,7 +26,7 @@ from openai.types.responses import ResponseCompletedEvent
 
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, Usage, call
 from flyteplugins.agents.core import AgentResult, Event, TextDelta, TurnFinished
-from flyteplugins.agents.openai import run_agent
+from flyteplugins.agents.openai import run_agent, tool
 
 RunTask = Callable[..., Any]
 Folder = Callable[..., Path]
@@ -429,3 +430,41 @@ async def test_the_completed_event_carries_usage_and_request_id_on_a_replay(
     assert responses[0] == responses[1]
     assert responses[0].usage.input_tokens == 10
     assert completed[0].usage.model_dump() == completed[1].usage.model_dump()
+
+
+async def test_a_stream_without_an_answer_that_a_program_goes_past_replays_without_a_call(
+    model_env: ModelServer, run_task: RunTask
+) -> None:
+    """The tool is no leaf, so that its inside runs again on a resume."""
+    model_env.script("Start", Reply(calls=(call("inner", question="x"),)), Reply("Without it, then."))
+    model_env.script("^x$", Reply("It is", stop="length"), repeat_last=True)
+    state = {"crash": True}
+    seen: list[list[str]] = []
+    failures: list[str] = []
+
+    async def inner(question: str) -> str:
+        """Ask."""
+        seen.append([])
+        result = Runner.run_streamed(Agent(name="inner", model="gpt-4.1"), question)
+        try:
+            async for event in result.stream_events():
+                if event.type == "raw_response_event":
+                    seen[-1].append(event.data.type)
+        except ModelBehaviorError as error:
+            failures.append(str(error))
+        return "no answer"
+
+    @env.task
+    async def chat() -> str:
+        answer = await run_agent("Start", tools=[tool(inner, durable=False)])
+        if state["crash"]:
+            raise Crash("Crash")
+        return str(answer)
+
+    with pytest.raises(Exception, match="Crash"):
+        await run_task(chat)
+    state["crash"] = False
+    assert await run_task(chat) == "Without it, then."
+    assert model_env.journal.count(user="x") == 1
+    assert failures[0] == failures[1]
+    assert [kinds[-1] for kinds in seen] == ["response.incomplete"] * 2

@@ -144,12 +144,17 @@ async def test_a_retry_of_the_sdks_runner_leaves_one_leaf(
         model_settings=ModelSettings(retry=retry),
     )
 
+    results: list[AgentResult[str]] = []
+
     @env.task
     async def asking() -> str:
-        return str(await run_agent("Hi?", agent=agent))
+        results.append(await run_agent("Hi?", agent=agent, full_result=True))
+        return results[-1].output
 
     assert await run_task(asking) == await run_task(asking) == "Hello."
     assert [entry.status for entry in model_env.journal.requests()] == [500, 200]
+    assert [len(result.turns) for result in results] == [1, 1]
+    assert [result.native.context_wrapper.usage.requests for result in results] == [2, 2]
     assert [path.name.rpartition(".")[2] for path in run_folder().rglob("turn.*")] == ["0"]
 
 
