@@ -24,19 +24,27 @@ Importing this package does not import the SDK: a worker that runs a tool's task
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
-
 from ._run import run_agent, run_agent_sync
-from ._spans import SpanFinished
 from ._tool import tool
 
 if TYPE_CHECKING:
     from agents import FunctionTool
 
+    from flyteplugins.agents.core import (
+        AgentResult,
+        Budget,
+        BudgetExceededError,
+        MemoryStore,
+        Retention,
+        idempotency_key,
+    )
+
     from ._model import FlyteModel, FlyteModelProvider
     from ._session import FlyteSession
+    from ._spans import SpanFinished
     from ._tracing import FlyteTracingProcessor, install_flyte_tracing
 
 __all__ = [
@@ -58,19 +66,26 @@ __all__ = [
     "tool",
 ]
 
-_NEED_THE_SDK = {
-    "FlyteModel": "flyteplugins.agents.openai._model",
-    "FlyteModelProvider": "flyteplugins.agents.openai._model",
-    "FlyteSession": "flyteplugins.agents.openai._session",
-    "FlyteTracingProcessor": "flyteplugins.agents.openai._tracing",
+_CORE = "flyteplugins.agents.core"
+
+_LOADED_WHEN_ASKED_FOR = {
+    "AgentResult": _CORE,
+    "Budget": _CORE,
+    "BudgetExceededError": _CORE,
+    "FlyteModel": f"{__name__}._model",
+    "FlyteModelProvider": f"{__name__}._model",
+    "FlyteSession": f"{__name__}._session",
+    "FlyteTracingProcessor": f"{__name__}._tracing",
     "FunctionTool": "agents",
-    "install_flyte_tracing": "flyteplugins.agents.openai._tracing",
+    "MemoryStore": _CORE,
+    "Retention": _CORE,
+    "SpanFinished": f"{__name__}._spans",
+    "idempotency_key": _CORE,
+    "install_flyte_tracing": f"{__name__}._tracing",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NEED_THE_SDK:
-        import importlib
-
-        return getattr(importlib.import_module(_NEED_THE_SDK[name]), name)
+    if name in _LOADED_WHEN_ASKED_FOR:
+        return getattr(importlib.import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,21 +7,6 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from flyteplugins.agents.core import (
-    AgentError,
-    AgentResult,
-    Budget,
-    EventSink,
-    OnToolError,
-    Retention,
-    RunMemory,
-    agent_run,
-    import_v0_list,
-    run_coro_sync,
-)
-
-from ._options import AgentOptions, RunOptions
-
 if TYPE_CHECKING:
     from agents import (
         Agent,
@@ -34,6 +19,10 @@ if TYPE_CHECKING:
         Session,
         TResponseInputItem,
     )
+
+    from flyteplugins.agents.core import AgentResult, Budget, EventSink, OnToolError, Retention
+
+    from ._options import AgentOptions, RunOptions
 
 __all__ = ["run_agent", "run_agent_sync"]
 
@@ -156,6 +145,8 @@ async def run_agent(
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's.
     """
+    from flyteplugins.agents.core import RunMemory, agent_run, import_v0_list
+
     from ._agent import build_agent, configuration
     from ._codec import OpenAIErrorCodec
     from ._errors import classify
@@ -278,6 +269,8 @@ def run_agent_sync(input: str | list[TResponseInputItem], **options: Any) -> Any
     Raises:
         RuntimeError: This thread runs an event loop, which the wait would block. Use `await run_agent(...)` there.
     """
+    from flyteplugins.agents.core import run_coro_sync
+
     return run_coro_sync(run_agent(input, **options))
 
 
@@ -308,6 +301,8 @@ async def _loop(
 
 def _refuse_interruptions(result: RunResult | RunResultStreaming) -> None:
     """An approval that nobody gave is no answer."""
+    from flyteplugins.agents.core import AgentError
+
     if result.interruptions:
         names = ", ".join(sorted({item.tool_name or "a tool" for item in result.interruptions}))
         raise AgentError(

@@ -7,22 +7,13 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from flyteplugins.agents.core import (
-    AgentError,
-    AgentTool,
-    DocstringUse,
-    NativeTool,
-    OnUnknown,
-    ToolArgumentError,
-    ToolTimeoutError,
-    as_agent_tool,
-    context_parameters,
-    describe_error,
-)
+from flyteplugins.agents.core import NativeTool, as_agent_tool, context_parameters
 
 if TYPE_CHECKING:
     from agents import FunctionTool
     from agents.tool_context import ToolContext
+
+    from flyteplugins.agents.core import AgentTool, DocstringUse, OnUnknown
 
     class FlyteTool(FunctionTool):
         """What `tool` returns, to a type checker: the SDK's tool object, which can be called like its task or function."""
@@ -209,6 +200,8 @@ class Invoker:
         """Say what the model is told of an exception, as the SDK would."""
         from agents import ToolTimeoutError as SdkTimeoutError
         from agents.tool import default_tool_timeout_error_message
+
+        from flyteplugins.agents.core import AgentError, ToolArgumentError, ToolTimeoutError, describe_error
 
         if limits is not None and isinstance(error, ToolTimeoutError):
             late = SdkTimeoutError(tool_name=limits.name, timeout_seconds=error.seconds)
