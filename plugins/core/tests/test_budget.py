@@ -267,6 +267,36 @@ async def test_what_an_agent_inside_of_a_tool_uses_counts_also_when_the_tool_is_
     assert ask.questions == ["outer one", "inner one", "inner two"]
 
 
+async def test_turns_of_the_same_run_inside_of_a_tool_count_also_when_the_tool_is_replayed(
+    attempt: Attempt, start_agent: Any, ask: Asked
+) -> None:
+    """An SDK's agent that a tool runs belongs to the agent run around it."""
+    died: list[bool] = []
+
+    async def body() -> None:
+        async with start_agent(budget=Budget(turns=3)) as run:
+
+            async def research(topic: str) -> str:
+                """Ask another agent."""
+                await ask(run, "inner one")
+                await ask(run, "inner two")
+                return topic
+
+            await ask(run, "outer one")
+            await as_agent_tool(research).call({"topic": "whales"})
+            assert run.meter.spent.turns == 3
+            if not died:
+                died.append(True)
+                raise ValueError("died")
+            await ask(run, "outer two")
+
+    with pytest.raises(ValueError, match="died"):
+        await attempt(body)
+    with pytest.raises(BudgetExceededError, match="turns may be 3, and would be 4"):
+        await attempt(body)
+    assert ask.questions == ["outer one", "inner one", "inner two"]
+
+
 async def test_an_agent_inside_of_a_tool_is_stopped_by_the_budget_around_it(
     attempt: Attempt, start_agent: Any, ask: Asked
 ) -> None:

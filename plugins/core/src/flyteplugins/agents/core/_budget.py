@@ -132,10 +132,12 @@ class Meter:
         run: The agent run's name.
         budget: Its limits.
         outer: Counts for what this run is part of: the inline tool call that runs it.
+        owner: The agent run's own meter, where this one counts for a tool call of it.
     """
 
-    def __init__(self, run: str, budget: Budget | None, outer: Meter | None = None) -> None:
+    def __init__(self, run: str, budget: Budget | None, outer: Meter | None = None, owner: Meter | None = None) -> None:
         self.spent = Spent()
+        self.owner = owner if owner is not None else self
         self.exceeded: BudgetExceededError | None = None
         self.budget = budget if budget is not None else Budget()
         self._run = run
@@ -222,7 +224,7 @@ class Meter:
     @contextmanager
     def inside_call(self) -> Iterator[Meter]:
         """Count apart what agent runs inside of a tool call use: its record has to tell when it is answered from it."""
-        inner = Meter(self._run, None, outer=self)
+        inner = Meter(self._run, Budget(same_call=self.budget.same_call), outer=self, owner=self.owner)
         token = _METER.set(inner)
         try:
             yield inner
@@ -253,6 +255,7 @@ class Meter:
     def _limit(self, name: str, allowed: float | None, used: float) -> None:
         if allowed is not None and used > allowed:
             self.exceeded = BudgetExceededError(self._run, name, allowed, used, self.spent, self._conversation())
+            self.owner.exceeded = self.exceeded
             raise self.exceeded
 
     def _unknown(self, name: str, allowed: float) -> AgentError:

@@ -121,7 +121,6 @@ class AgentRun:
         recorder: Makes and replays its leaves.
         on_tool_error: What becomes of a tool's exception.
         control_flow: Exceptions by which the SDK steers its loop; a tool's always pass, and are never told to the model.
-        meter: Counts against its budget.
         observability: Whether it is reported and traced, and whether with contents.
         usage: What it has cost so far.
         turns: The turns so far, in the order in which they finished.
@@ -149,7 +148,7 @@ class AgentRun:
         self.recorder = recorder
         self.on_tool_error: OnToolError = on_tool_error
         self.control_flow = control_flow
-        self.meter = meter
+        self._meter = meter
         self.observability: bool | Literal["structure"] = observability
         self.usage = RunUsage()
         self.turns: list[TurnRecord] = []
@@ -162,6 +161,12 @@ class AgentRun:
         self._telemetry = telemetry
         self._broken_sinks: set[int] = set()
         self._tools = asyncio.Semaphore(max_concurrent_tools) if max_concurrent_tools else None
+
+    @property
+    def meter(self) -> Meter:
+        """What counts against its budget: inside of a tool call, what counts for that call, whose record has to tell."""
+        inner = current_meter()
+        return inner if inner is not None and inner.owner is self._meter else self._meter
 
     @property
     def id(self) -> str:
@@ -336,7 +341,9 @@ class AgentRun:
             await self.emit(ToolCallStarted(**event, arguments=arguments))
             began = time.perf_counter()
             try:
-                with self.inside(event["call"]), self.meter.inside_call() as inner:
+                # the turns of an agent used as a tool are told of on a replay as well, so they count by themselves
+                apart = contextlib.nullcontext(self.meter) if is_agent else self.meter.inside_call()
+                with self.inside(event["call"]), apart as inner:
                     async with contextlib.nullcontext() if is_agent else self.tool_slot():
                         recorded = await self.recorder.record(
                             "tool",
