@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,8 @@ def test_a_worker_loads_the_task_that_was_deployed(app: Any, name: str, tmp_path
     assert isinstance(resolver, ToolTaskResolver)
     arguments = resolver.loader_args(task, tmp_path)
     assert arguments == ["mod", "shadowapp", "instance", name]
-    assert load_task(resolver.import_path, *arguments) is task  # what `a0` does
+    loaded = load_task(resolver.import_path, *arguments)  # what `a0` does
+    assert (loaded.name, inspect.unwrap(loaded.func)) == (task.name, task.func)
 
 
 async def test_the_loaded_task_runs(app: Any) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         rename_generated_ids,
     )
     from ._compat import coerce_tool_args, resolve_memory, task_json_schema
+    from ._control_flow import register_control_flow
     from ._endpoints import endpoint_identity
     from ._errors import AgentError, ErrorClass, MemoryUnavailableError, RecordError, error_chain
     from ._events import (
@@ -147,6 +148,7 @@ __all__ = [
     "context_parameters",
     "describe_error",
     "idempotency_key",
+    "register_control_flow",
     "render_result",
     "tool_schema",
     # memory
@@ -218,6 +220,7 @@ _WHERE = {
     "coerce_tool_args": "_compat",
     "resolve_memory": "_compat",
     "task_json_schema": "_compat",
+    "register_control_flow": "_control_flow",
     "endpoint_identity": "_endpoints",
     "AgentError": "_errors",
     "ErrorClass": "_errors",

@@ -9,6 +9,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._control_flow import guarded
 from ._flyte import TaskTemplate
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class ToolTaskResolver:
         return "flyteplugins.agents.core.ToolTaskResolver"
 
     def load_task(self, loader_args: list[str]) -> AnyTask:
-        """Load the task that `loader_args` names.
+        """Load the task that `loader_args` names, as a worker is to run it.
 
         Args:
             loader_args: `["mod", <module>, "instance", <name>]`.
@@ -44,7 +45,7 @@ class ToolTaskResolver:
                 f"{module}.{name} is a {type(found).__qualname__}: neither a Flyte task nor a tool of one. Was the name given to "
                 "something else after `@tool`?"
             )
-        return task
+        return guarded(task)
 
     def loader_args(self, task: AnyTask, root_dir: Path) -> list[str]:
         """Say how to find a task again.

@@ -556,6 +556,7 @@ async def agent_run(
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     control_flow: tuple[type[BaseException], ...] = (),
+    outcomes: tuple[type[BaseException], ...] = (),
     max_concurrent_tools: int | None = None,
     errors: ErrorCodec | None = None,
     budget: Budget | None = None,
@@ -574,6 +575,8 @@ async def agent_run(
         on_event: Called with each event.
         on_tool_error: What becomes of a tool's exception.
         control_flow: Exceptions by which the SDK steers its loop.
+        outcomes: Those of them that answer the call that raises them: they are kept, and raised again on a replay. A call that
+            raises another leaves no outcome, and is made again.
         max_concurrent_tools: How many tool calls may run at once; `None` for no limit.
         errors: How failures that were passed over are kept.
         budget: What it may use; no limit by default.
@@ -602,7 +605,7 @@ async def agent_run(
             configuration=configuration,
             durable=durable,
             errors=errors,
-            control_flow=control_flow,
+            control_flow=tuple(kind for kind in control_flow if not issubclass(kind, outcomes)),
         )
     except UnserializableError as error:
         raise AgentError(f"{type(error).__name__}: {error}") from error

@@ -25,6 +25,7 @@ import flyte.errors
 
 from ._budget import Meter, Spent, spent_inside
 from ._canonical import JSON, UnserializableError, canonical_json, jsonable
+from ._control_flow import control_flow_of, guarded
 from ._errors import AgentError, RecordError
 from ._events import ToolCallFinished, ToolCallRepeated, ToolCallStarted
 from ._flyte import AsyncFunctionTaskTemplate, TaskTemplate
@@ -343,8 +344,16 @@ class AgentTool:
             raise ToolTimeoutError(self.name, timeout) from error
 
     async def _run_task(self, task: AnyTask, kwargs: dict[str, Any]) -> object:
-        if current_scope() is not None:
-            return await _with_its_abort(task.aio(**kwargs))
+        scope = current_scope()
+        if scope is not None:
+            runs = guarded(task) if scope.mode == "local" else task  # a worker guards its own
+            try:
+                return await _with_its_abort(runs.aio(**kwargs))
+            except flyte.errors.BaseRuntimeError as error:
+                steering = control_flow_of(error)
+                if steering is None:
+                    raise
+                raise steering from error
         result = await asyncio.to_thread(
             functools.partial(task.forward, **kwargs)
         )  # a coroutine function returns at once
