@@ -1,0 +1,64 @@
+"""Run agents of Pydantic AI as durable Flyte tasks.
+
+```python
+import flyte
+from flyteplugins.agents.pydantic_ai import run_agent, tool
+
+env = flyte.TaskEnvironment("chat")
+
+
+@tool
+@env.task(retries=3)
+async def get_weather(city: str) -> str:
+    \"""Get the current weather for a city.\"""
+    return f"It is sunny in {city}."
+
+
+@env.task(report=True, retries=3)
+async def chat(message: str) -> str:
+    return await run_agent(message, tools=[get_weather], model="openai:gpt-4.1")
+```
+
+Importing this package does not import the SDK: a worker that runs a tool's task never loads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
+
+from ._run import durable_run, run_agent, run_agent_sync
+from ._tool import tool
+
+if TYPE_CHECKING:
+    from ._conversation_store import FlyteConversationStore
+    from ._durability import FlyteDurability
+
+__all__ = [
+    "AgentResult",
+    "Budget",
+    "BudgetExceededError",
+    "FlyteConversationStore",
+    "FlyteDurability",
+    "MemoryStore",
+    "Retention",
+    "durable_run",
+    "idempotency_key",
+    "run_agent",
+    "run_agent_sync",
+    "tool",
+]
+
+_NEED_THE_SDK = {
+    "FlyteConversationStore": "flyteplugins.agents.pydantic_ai._conversation_store",
+    "FlyteDurability": "flyteplugins.agents.pydantic_ai._durability",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEED_THE_SDK:
+        import importlib
+
+        return getattr(importlib.import_module(_NEED_THE_SDK[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

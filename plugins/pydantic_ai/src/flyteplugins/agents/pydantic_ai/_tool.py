@@ -1,0 +1,174 @@
+"""`tool`, and the SDK's `Tool` that it becomes when an agent needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from flyteplugins.agents.core import (
+    AgentTool,
+    NativeTool,
+    OnUnknown,
+    as_agent_tool,
+    context_parameters,
+    register_control_flow,
+)
+
+if TYPE_CHECKING:
+    from pydantic_ai.tools import Tool
+
+    class FlyteTool(Tool[Any]):
+        """What `tool` returns, to a type checker: the SDK's tool object, which can be called like its task or function."""
+
+        __wrapped_task__: Any
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+__all__ = ["native_tool", "tool"]
+
+_SDK = "pydantic_ai"
+_FACTORY = f"{__name__}:native_tool"
+_EXCEPTIONS = f"{_SDK}.exceptions"
+
+register_control_flow(
+    *(f"{_EXCEPTIONS}.{name}" for name in ("ModelRetry", "ToolFailed", "ApprovalRequired", "CallDeferred"))
+)
+
+_CONTEXT_TYPES = frozenset({"pydantic_ai._run_context.RunContext", "pydantic_ai.tools.RunContext"})
+
+
+@overload
+def tool(target: Callable[..., Any], /) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    target: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> Callable[[Callable[..., Any]], FlyteTool]: ...
+
+
+def tool(
+    target: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+    """Make a tool of a Flyte task or of a plain callable.
+
+    On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
+    `@tool` above `@env.task(...)`. On a plain callable each call runs in the agent's process and is recorded.
+
+    Args:
+        target: An `@env.task` function, a callable, or a tool, to rename it without changing it. Left out where `tool(...)` is
+            used as a decorator with options.
+        name: What the model calls it; the function's name by default.
+        description: What the model is told of it; the docstring by default.
+        durable: Whether the calls of a plain callable are recorded.
+        on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
+            again, `"fail"` fails the run.
+        options: The SDK's own: `retries` (`max_retries`), `timeout` (seconds), `strict`, `sequential`, `prepare`,
+            `args_validator`, `metadata`, `defer_loading`, `requires_approval`. A call that requires approval is not made: it
+            comes back in a `DeferredToolRequests` if `output_type` has that, and is an error of the SDK's otherwise.
+
+    Returns:
+        The tool. It can be called like the task or the function, and an `Agent(tools=[...])` takes it.
+
+    Raises:
+        TypeError: `target` is neither a task nor a callable, an option is unknown, or a task takes the SDK's context.
+    """
+    if target is None:
+        return lambda function: tool(
+            function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
+        )
+    native_options = {**getattr(target, "_self_options", {}), **_check_options(options)}
+    given: dict[str, Any] = {}
+    if name is not None:
+        given["name"] = name
+    if description is not None:
+        given["description"] = description
+    if not durable:
+        given["durable"] = durable
+    if on_unknown != "retry":
+        given["on_unknown"] = on_unknown
+    hidden = context_parameters(target, _CONTEXT_TYPES)
+    if hidden:
+        given["hidden"] = hidden
+    made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
+    return cast("FlyteTool", made)
+
+
+_OPTIONS = {
+    "retries": "max_retries",
+    "max_retries": "max_retries",
+    "timeout": "timeout",
+    "strict": "strict",
+    "sequential": "sequential",
+    "prepare": "prepare",
+    "args_validator": "args_validator",
+    "metadata": "metadata",
+    "defer_loading": "defer_loading",
+    "requires_approval": "requires_approval",
+}
+
+
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise TypeError(
+            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
+        )
+    return {_OPTIONS[option]: value for option, value in options.items()}
+
+
+def native_tool(agent_tool: AgentTool, options: Mapping[str, Any] | None = None) -> Tool[Any]:
+    """Build the SDK's tool object.
+
+    Args:
+        agent_tool: The tool, in no SDK's terms.
+        options: Attributes of `Tool`.
+    """
+    from pydantic_ai.tools import Tool
+
+    from ._invoker import RECORDS_ITSELF, Invoker
+
+    given = dict(options or {})
+    invoker = Invoker(agent_tool)
+    made: Tool[Any] = Tool.from_schema(
+        invoker.__call__,
+        agent_tool.name,
+        agent_tool.description or None,
+        agent_tool.schema.parameters,
+        takes_ctx=True,
+        sequential=bool(given.pop("sequential", False)),
+        args_validator=given.pop("args_validator", None),
+    )
+    metadata = dict(given.pop("metadata", None) or {})
+    if invoker.records_itself:
+        metadata |= RECORDS_ITSELF
+    made.metadata = metadata or None
+    for attribute, value in given.items():
+        setattr(made, attribute, value)
+    return made
