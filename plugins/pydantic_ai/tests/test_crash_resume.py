@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flyteplugins.agents.conformance.crash import kept_messages
 from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 
@@ -70,8 +71,7 @@ class Dialogue:
         return Counter((self.folder / "effects").read_text().split("\n")[:-1])
 
     def transcript(self) -> list[Any]:
-        files = sorted((self.runs.home / ".flyte" / "agents" / "memory").rglob("transcript/pydantic_ai/*.json"))
-        return [message for file in files for message in json.loads(file.read_text())["messages"]]
+        return kept_messages(self.runs.home / ".flyte" / "agents" / "memory", "ada")
 
 
 @pytest.fixture
