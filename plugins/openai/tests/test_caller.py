@@ -18,7 +18,16 @@ from agents.tracing.provider import DefaultTraceProvider
 from openai import AsyncOpenAI
 
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
-from flyteplugins.agents.core import Event, HandOff, RunFinished, RunStarted, ToolCallFinished, TurnFinished
+from flyteplugins.agents.core import (
+    Event,
+    HandOff,
+    RunFinished,
+    RunStarted,
+    ToolCallFinished,
+    TurnFinished,
+    register_instrumentor,
+    unregister_instrumentor,
+)
 from flyteplugins.agents.openai import run_agent, tool
 
 RunTask = Callable[..., Any]
@@ -174,6 +183,41 @@ async def test_hooks_see_the_callers_own_agents(model_env: ModelServer, run_task
     assert seen[0][1] is start
     assert seen[3][1] is closer
     assert seen[2][1] == (start, closer)
+
+
+@pytest.mark.parametrize("kind", ["hooks", "no hooks", "raises"])
+async def test_a_package_that_registered_for_the_sdk_adds_its_hooks_to_the_callers(
+    model_env: ModelServer, run_task: RunTask, kind: str
+) -> None:
+    model_env.script(None, Reply("hello"), repeat_last=True)
+    seen: list[str] = []
+
+    class Hooks(RunHooks[Any]):
+        async def on_agent_start(self, context: Any, agent: Any) -> None:
+            seen.append("caller")
+
+    def watch(options: dict[str, Any]) -> Any:
+        inner = options.get("hooks", RunHooks())
+
+        class Both(RunHooks[Any]):
+            async def on_agent_start(self, context: Any, agent: Any) -> None:
+                seen.append("package")
+                await inner.on_agent_start(context, agent)
+
+        if kind == "raises":
+            raise LookupError
+        return {"hooks": Both() if kind == "hooks" else "no hooks"}
+
+    @env.task
+    async def chat() -> str:
+        return str(await run_agent("Hi?", hooks=Hooks()))
+
+    register_instrumentor("openai", watch)
+    try:
+        assert await run_task(chat) == "hello"
+    finally:
+        unregister_instrumentor("openai")
+    assert seen == (["package", "caller"] if kind == "hooks" else ["caller"])
 
 
 async def test_an_event_stream_tells_the_run_and_marks_what_is_replayed(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from agents import Agent, RunContextWrapper, RunHooks
+from agents.lifecycle import RunHooksBase
 
 from flyteplugins.agents.core import AgentRun, HandOff
 
-__all__ = ["EventHooks"]
+__all__ = ["EventHooks", "watched_hooks"]
 
 
 class EventHooks(RunHooks[Any]):
@@ -30,3 +31,18 @@ class EventHooks(RunHooks[Any]):
         event = HandOff(run=self._run.id, agent=from_agent.name, source=from_agent.name, target=to_agent.name)
         await self._run.emit(event)
         await self._hooks.on_handoff(context, from_agent, to_agent)
+
+
+def watched_hooks(run: AgentRun, hooks: RunHooks[Any] | None) -> RunHooks[Any] | None:
+    """The caller's hooks, after third parties that registered for them were asked: see `register_instrumentor`.
+
+    Their payload is what `Runner.run` takes, of which the hooks are the part that they may change.
+
+    Args:
+        run: The agent run.
+        hooks: The caller's hooks.
+    """
+    payload: dict[str, Any] = {} if hooks is None else {"hooks": hooks}
+    watched = run.instrumented(payload)
+    chosen = watched.get("hooks") if isinstance(watched, dict) else None
+    return chosen if isinstance(chosen, RunHooksBase) else hooks

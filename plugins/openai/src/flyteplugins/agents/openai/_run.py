@@ -150,7 +150,7 @@ async def run_agent(
     from ._agent import build_agent, configuration
     from ._codec import OpenAIErrorCodec
     from ._errors import classify
-    from ._hooks import EventHooks
+    from ._hooks import EventHooks, watched_hooks
     from ._repair import repair_items
     from ._seams import install
     from ._session import SDK, RunSession
@@ -197,7 +197,7 @@ async def run_agent(
             streamed=on_event is not None,
             context=context,
             max_turns=max_turns,
-            hooks=EventHooks(run, hooks),
+            hooks=EventHooks(run, watched_hooks(run, hooks)),
             run_config=run_config if run_config is not None else default_run_config(),
             error_handlers=error_handlers,
             session=next((one for one in (kept, held) if one is not None), session),
