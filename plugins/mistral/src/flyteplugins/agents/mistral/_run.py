@@ -10,6 +10,7 @@ from flyteplugins.agents.core import (
     AgentResult,
     EventSink,
     OnToolError,
+    Retention,
     RunMemory,
     agent_run,
     run_coro_sync,
@@ -79,6 +80,7 @@ async def run_agent(
     observability: bool | Literal["structure"] = True,
     memory_key: str | None = None,
     memory_required: bool = False,
+    memory_retention: Retention | None = None,
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
@@ -121,6 +123,7 @@ async def run_agent(
         observability: Whether there is a report; with `"structure"`, without contents.
         memory_key: One path segment; continues the conversation of that key, and adds this run's entries to it.
         memory_required: Whether it is an error if there is no place for the memory; else the run goes on without.
+        memory_retention: What the memory does not keep: runs over a number or an age. It is removed for good.
         on_event: Called with each event as it happens; a plain or a coroutine function.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
@@ -156,7 +159,7 @@ async def run_agent(
     from ._codec import MistralErrorCodec
     from ._entries import input_entries
     from ._errors import classify
-    from ._session import SDK
+    from ._session import SDK, import_v0, repair_entries
     from ._turns import take_turns
 
     entries = input_entries(input)
@@ -192,7 +195,15 @@ async def run_agent(
         max_concurrent_tools=max_concurrent_tools,
         errors=MistralErrorCodec(),
     ) as run:
-        memory = await RunMemory.open(run, memory_key, sdk=SDK, required=memory_required)
+        memory = await RunMemory.open(
+            run,
+            memory_key,
+            sdk=SDK,
+            required=memory_required,
+            repair=repair_entries,
+            import_v0=import_v0,
+            retention=memory_retention,
+        )
         turns = await take_turns(
             run,
             built,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from flyteplugins.agents.core import JSON, digest
+from flyteplugins.agents.core import JSON, V0Content, digest
 
 from ._entries import Entry, sendable
 
-__all__ = ["SDK", "KeptConversation", "marker", "read_transcript", "repair_entries"]
+__all__ = ["SDK", "KeptConversation", "Transcript", "import_v0", "marker", "read_transcript", "repair_entries"]
 
 SDK = "mistral"
 """Whose messages the transcript holds."""
@@ -34,7 +34,23 @@ class KeptConversation:
     last: str | None
 
 
-def read_transcript(messages: Sequence[JSON], *, frozen: str) -> tuple[list[Entry], KeptConversation | None]:
+@dataclass(frozen=True)
+class Transcript:
+    """What a memory holds.
+
+    Attributes:
+        entries: The entries, oldest first.
+        kept: The server's copy of them, where there is one that the run can go on from.
+        imported: A conversation on the server that stands for everything so far: a memory of flyteplugins-agents 2.x held nothing
+            else.
+    """
+
+    entries: list[Entry]
+    kept: KeptConversation | None = None
+    imported: str | None = None
+
+
+def read_transcript(messages: Sequence[JSON], *, frozen: str) -> Transcript:
     """Read a transcript.
 
     Args:
@@ -43,15 +59,32 @@ def read_transcript(messages: Sequence[JSON], *, frozen: str) -> tuple[list[Entr
 
     Returns:
         The entries, and the server's copy of them: only one that holds exactly these entries, and was started with the same
-        tools, instructions and model. Any other would have the model answer something else than was said.
+        tools, instructions and model. With any other the model would answer something else than was said.
     """
     entries = [cast(Entry, message) for message in messages if cast(Entry, message).get("type") != _MARKER]
     marks = [cast(Entry, message) for message in messages if cast(Entry, message).get("type") == _MARKER]
-    if marks:
-        last: dict[str, Any] = marks[-1]
-        if last["frozen"] == frozen and last["transcript"] == digest(sendable(entries)):
-            return entries, KeptConversation(last["conversation_id"], last["last_entry_id"])
-    return entries, None
+    last: dict[str, Any] = marks[-1] if marks else {}
+    if last.get("frozen") == frozen and last["transcript"] == digest(sendable(entries)):
+        return Transcript(entries, KeptConversation(last["conversation_id"], last["last_entry_id"]))
+    if last and not entries:
+        return Transcript([], imported=last["conversation_id"])
+    return Transcript(entries)
+
+
+def import_v0(files: Mapping[str, bytes]) -> V0Content:
+    """Take over a memory of flyteplugins-agents 2.x, which is the id of a conversation on the server.
+
+    Args:
+        files: One file with the id.
+
+    Raises:
+        ValueError: It holds no id.
+    """
+    [(path, data)] = files.items()
+    conversation_id = data.decode().strip().strip('"')
+    if not conversation_id or len(conversation_id.split()) != 1:
+        raise ValueError(f"{path} holds no conversation id")
+    return V0Content([{"type": _MARKER, "conversation_id": conversation_id}])
 
 
 def marker(transcript: Sequence[Entry], *, frozen: str, conversation_id: str, last: str | None) -> JSON:

@@ -26,7 +26,7 @@ from ._model import RecordedConversations
 from ._output import final_text
 from ._request import Request
 from ._server_state import ServerConversation, read_head, tell_gone
-from ._session import marker, read_transcript
+from ._session import Transcript, marker, read_transcript
 
 __all__ = ["Turns", "take_turns"]
 
@@ -129,7 +129,10 @@ async def take_turns(
                     )
                 tools[name] = McpTool(declaration, mcp)
         request = await _with_tools(connection, request, built, tools)
-        history, server = await _conversation(connection, request, built, remembered, server_state=server_state)
+        transcript = read_transcript(remembered, frozen=request.frozen())
+        imported = await _imported(connection, request, transcript)
+        transcript = replace(transcript, entries=[*imported, *transcript.entries])
+        history, server = await _conversation(connection, request, built, transcript, server_state=server_state)
         conversations = RecordedConversations(
             configuration,
             run=run,
@@ -154,10 +157,10 @@ async def take_turns(
     if text is None:
         kinds = ", ".join(entry["type"] for entry in conversations.added) or "nothing"
         raise AgentError(f"The run ended without a message of the model's: the conversation got {kinds}.")
-    to_remember: list[JSON] = list(cast("list[JSON]", conversations.added))
+    to_remember = cast("list[JSON]", [*imported, *conversations.added])
     if server is not None and server.id is not None:
-        transcript = [*history, *conversations.added]
-        to_remember.append(marker(transcript, frozen=request.frozen(), conversation_id=server.id, last=server.after))
+        everything = [*history, *conversations.added]
+        to_remember.append(marker(everything, frozen=request.frozen(), conversation_id=server.id, last=server.after))
     output = built.output.read(text) if built.output is not None else text
     return Turns(output, text, native, to_remember)
 
@@ -214,7 +217,7 @@ async def _conversation(
     connection: _Connection,
     request: Request,
     built: BuiltAgent,
-    remembered: Sequence[JSON],
+    transcript: Transcript,
     *,
     server_state: bool,
 ) -> tuple[list[Entry], ServerConversation | None]:
@@ -231,7 +234,7 @@ async def _conversation(
             run, sdk, request, retries, conversation_id=built.conversation_id, after=head.last, renewable=False
         )
         return list(head.entries), server
-    history, kept = read_transcript(remembered, frozen=request.frozen())
+    history, kept = transcript.entries, transcript.kept
     if not server_state:
         return history, None
     if kept is not None:
@@ -249,3 +252,14 @@ async def _conversation(
             return history, server
         await tell_gone(run, kept.conversation_id)
     return history, ServerConversation(run, sdk, request, retries)
+
+
+async def _imported(connection: _Connection, request: Request, transcript: Transcript) -> Sequence[Entry]:
+    """The entries of a conversation on the server that stands for the whole transcript; they are remembered from now on."""
+    if transcript.imported is None:
+        return ()
+    sdk = connection.conversations()
+    head = await read_head(connection.run, sdk, request, transcript.imported, connection.retries, entries=True)
+    if not head.there:
+        await tell_gone(connection.run, transcript.imported)
+    return head.entries
