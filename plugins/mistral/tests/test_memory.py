@@ -33,7 +33,8 @@ def paths(server: ModelServer) -> list[str]:
 
 @env.task
 async def chat(message: str, mode: dict[str, bool], instructions: str = "") -> str:
-    return str(await run_agent(message, memory_key="ada", instructions=instructions or None, **mode))  # type: ignore[arg-type]
+    server_state = mode.get("server_state", False)
+    return await run_agent(message, memory_key="ada", instructions=instructions or None, server_state=server_state)
 
 
 @MODES

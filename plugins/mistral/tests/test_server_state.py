@@ -136,10 +136,8 @@ async def test_somebody_else_in_between_makes_the_run_branch(model_env: ModelSer
             ids.append(conversation.id)
             kept = await server.beta.conversations.get_history_async(conversation_id=conversation.id)
             call_id = kept.entries[-1].tool_call_id  # type: ignore[union-attr]  # it is the call
-            await server.beta.conversations.append_async(
-                conversation_id=conversation.id,
-                inputs=[{"type": "function.result", "tool_call_id": call_id, "result": "from somebody else"}],
-            )
+            results: Any = [{"type": "function.result", "tool_call_id": call_id, "result": "from somebody else"}]
+            await server.beta.conversations.append_async(conversation_id=conversation.id, inputs=results)
         return f"noted {text}"
 
     result = await run_agent("Note it", tools=[note], server_state=True, retries=QUICKLY, full_result=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import flyte
 import flyte.errors
@@ -19,7 +20,17 @@ from mistralai.extra.run.result import RunResult
 from pydantic import BaseModel
 
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, ToolCall, Usage, call
-from flyteplugins.agents.core import AgentError, AgentResult, Event, HandOff, TextDelta, ToolCallFinished, TurnFinished
+from flyteplugins.agents.core import (
+    AgentError,
+    AgentResult,
+    Budget,
+    BudgetExceededError,
+    Event,
+    HandOff,
+    TextDelta,
+    ToolCallFinished,
+    TurnFinished,
+)
 from flyteplugins.agents.mistral import run_agent, tool
 
 RunTask = Callable[..., Any]
@@ -64,17 +75,16 @@ def a_sum(server: ModelServer) -> None:
 async def bare(server: ModelServer, streaming: bool) -> RunResult:
     """The same with the SDK alone."""
     async with Mistral(api_key="k", server_url=server.mistral_server_url) as client:
+        conversations = client.beta.conversations
         context = RunContext(model="mistral-large-latest")
         context.register_func(add)
         if not streaming:
-            return await client.beta.conversations.run_async(run_ctx=context, inputs="sum", instructions="Be brief.")
-        last: Any = None
-        stream = await client.beta.conversations.run_stream_async(
-            run_ctx=context, inputs="sum", instructions="Be brief."
-        )
-        async for last in stream:  # noqa: B007 - it yields its result last
-            pass
-        return last
+            return cast(
+                RunResult, await conversations.run_async(run_ctx=context, inputs="sum", instructions="Be brief.")
+            )
+        stream = await conversations.run_stream_async(run_ctx=context, inputs="sum", instructions="Be brief.")
+        items = [item async for item in stream]
+        return cast(RunResult, items[-1])
 
 
 def bodies(server: ModelServer) -> list[Any]:
@@ -280,14 +290,12 @@ async def test_an_event_of_a_type_that_the_sdk_does_not_know_is_kept(run_task: R
 
     def respond(request: httpx2.Request) -> httpx2.Response:
         asked.append(request)
-        events = [
+        events: list[dict[str, Any]] = [
             {"type": "conversation.response.started", "conversation_id": "conv_1"},
             {"type": "future.thing", "weight": 3},
             {"type": "message.output.delta", "id": "m", "content": "Hi.", "role": "assistant", "output_index": 0},
             {"type": "conversation.response.done", "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}},
         ]  # fmt: skip
-        import json
-
         text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
         return httpx2.Response(200, headers={"content-type": "text/event-stream"}, text=text)
 
@@ -631,3 +639,39 @@ async def test_a_missing_key_is_said_so_and_not_retried(
     monkeypatch.setenv("OTHER", "k")
     model_env.script(None, Reply("Hello."))
     assert await run_agent("Hi", api_key_env_var="OTHER") == "Hello."
+
+
+# -- budgets
+
+
+@EVERY_MODE
+async def test_a_budget_stops_the_run_with_the_whole_conversation_so_far(
+    model_env: ModelServer, run_task: RunTask, streaming: bool, server_state: bool
+) -> None:
+    a_sum(model_env)
+
+    with pytest.raises(BudgetExceededError, match="turns may be 2") as caught:
+        await run_agent(
+            "sum", tools=[add], budget=Budget(turns=2), streaming=streaming, server_state=server_state, max_turns=None
+        )
+    said = cast("list[dict[str, Any]]", caught.value.messages)
+    assert [entry["type"] for entry in said[:4]] == [
+        "message.input",
+        "message.output",
+        "function.call",
+        "function.call",
+    ]
+    assert [entry["type"] for entry in said].count("function.result") == 3
+    assert model_env.journal.count() == 2
+
+
+async def test_turns_cost_what_the_price_list_says(model_env: ModelServer, run_task: RunTask) -> None:
+    a_sum(model_env)
+    costs: list[float | None] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, TurnFinished):
+            costs.append(event.cost)
+
+    await run_agent("sum", tools=[add], on_event=watch)
+    assert all(cost is not None and cost > 0 for cost in costs)

@@ -24,13 +24,15 @@ Importing this package does not import the SDK: a worker that runs a tool's task
 
 from __future__ import annotations
 
-from flyteplugins.agents.core import AgentResult, MemoryStore, Retention, idempotency_key
+from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
 
 from ._run import run_agent, run_agent_sync
 from ._tool import tool
 
 __all__ = [
     "AgentResult",
+    "Budget",
+    "BudgetExceededError",
     "MemoryStore",
     "Retention",
     "idempotency_key",

@@ -20,9 +20,8 @@ from flyteplugins.agents.core import (
     AgentError,
     AgentRun,
     AgentTool,
+    Codec,
     JsonCodec,
-    ToolCallFinished,
-    ToolCallStarted,
     render_result,
 )
 
@@ -156,8 +155,18 @@ class AgentContext(RunContext):
 
 async def _refuse(run: AgentRun, call: FunctionCallEntry, message: str) -> str:
     """Tell the model, and whoever listens, why a call was not made."""
-    arguments: Any = call.arguments
-    event: dict[str, Any] = {"run": run.id, "agent": run.name, "call": call.tool_call_id, "name": call.name}
-    await run.emit(ToolCallStarted(**event, arguments=arguments))
-    await run.emit(ToolCallFinished(**event, arguments=arguments, result=message, error=message))
+
+    async def refuse() -> str:
+        return message
+
+    await run.inline_tool(
+        call.name,
+        cast(JSON, call.arguments),
+        refuse,
+        codec=cast("Codec[str]", JsonCodec()),
+        shown=str,
+        error=lambda value: value,
+        call_id=call.tool_call_id,
+        durable=False,
+    )
     return message

@@ -101,7 +101,7 @@ class McpConnection:
             found = await (await self.connected()).get_tools()
             return [cast(JSON, tool.model_dump(mode="json", by_alias=True)) for tool in found]
 
-        recorded = await run.recorder.record("tool", {"mcp": self.name, "method": "list_tools"}, ask, codec=JsonCodec())
+        recorded = await run.list_tools(self.name, ask, codec=JsonCodec())
         return [FunctionTool.model_validate(tool) for tool in cast("list[Any]", recorded.value)]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:

@@ -7,7 +7,8 @@ are what the runner meant.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from mistralai.client.conversations import Conversations
@@ -21,7 +22,7 @@ from mistralai.client.models import (
 from mistralai.client.sdkconfiguration import SDKConfiguration
 from mistralai.client.utils import RetryConfig
 
-from flyteplugins.agents.core import AgentError, AgentRun, HandOff, TurnFacts, Usage
+from flyteplugins.agents.core import JSON, AgentError, AgentRun, BudgetExceededError, HandOff, TurnFacts, Usage
 
 from ._backoff import NO_RETRIES, ask_again
 from ._codec import EventsCodec, ResponseCodec
@@ -95,14 +96,15 @@ class RecordedConversations(Conversations):
 
     async def _turn(self, inputs: Sequence[Any]) -> ConversationResponse:
         entries = self._begin(inputs)
-        recorded = await self._run.turn(
-            self._fields(entries),
-            self._ask(entries),
-            codec=ResponseCodec(),
-            facts=_facts,
-            model=self._request.called,
-            agent=self._agent,
-        )
+        with self._whole_conversation(entries):
+            recorded = await self._run.turn(
+                self._fields(entries),
+                self._ask(entries),
+                codec=ResponseCodec(),
+                facts=_facts,
+                model=self._request.called,
+                agent=self._agent,
+            )
         await self._received(recorded.value)
         return recorded.value
 
@@ -119,9 +121,11 @@ class RecordedConversations(Conversations):
             model=self._request.called,
             agent=self._agent,
         )
-        async for event in pieces:
-            events.append(event.model_copy(deep=True))  # the runner joins texts in place
-            yield event
+        with self._whole_conversation(entries):
+            async with contextlib.aclosing(pieces):
+                async for event in pieces:
+                    events.append(event.model_copy(deep=True))  # the runner joins texts in place
+                    yield event
         await self._received(response_of(events))
 
     def _begin(self, inputs: Sequence[Any]) -> list[Entry]:
@@ -133,6 +137,17 @@ class RecordedConversations(Conversations):
         entries = [plain(entry) for entry in inputs or ()]
         self.added += entries
         return entries
+
+    @contextlib.contextmanager
+    def _whole_conversation(self, entries: Sequence[Entry]) -> Iterator[None]:
+        """Have a budget's error carry what the server keeps, too: the request to it holds only what is new."""
+        try:
+            yield
+        except BudgetExceededError as error:
+            if self._server is not None and self._server.id is not None:
+                before = [*self._history, *self.added[: len(self.added) - len(entries)]]
+                error.messages[:0] = cast("list[JSON]", sendable(before))
+            raise
 
     def _fields(self, entries: Sequence[Entry]) -> dict[str, object]:
         url, _ = self.sdk_configuration.get_server_details()
@@ -208,6 +223,8 @@ def _facts(response: ConversationResponse) -> TurnFacts:
             input_tokens=(usage.prompt_tokens or 0) + (usage.connector_tokens or 0),
             output_tokens=usage.completion_tokens or 0,
         ),
+        messages=cast("list[JSON]", sendable(entries)),
+        provider="mistral",
     )
 
 
