@@ -8,6 +8,7 @@ from typing import Any
 
 import flyte
 import flyte.errors
+import httpx2
 import pytest
 from mistralai.client import Mistral
 from mistralai.client.utils import BackoffStrategy, RetryConfig
@@ -218,3 +219,65 @@ async def test_runs_with_server_state_do_not_mix(model_env: ModelServer, run_tas
 
     assert await run_task(ask) == await run_task(ask) == [ANSWER] * 3
     assert model_env.journal.per_turn(user="Note it") == {1: 3, 2: 3, 3: 3}
+
+
+class SlowServer:
+    """A server that answers an append with 500, and shows the answer in the history later, or never.
+
+    Args:
+        looks: After how many looks at the history the answer is there.
+    """
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+        self.asked: list[str] = []
+
+    def client(self) -> Mistral:
+        http = httpx2.AsyncClient(transport=httpx2.MockTransport(self.respond))
+        return Mistral(api_key="k", async_client=http)
+
+    def respond(self, request: httpx2.Request) -> httpx2.Response:
+        said: dict[str, Any] = {"type": "message.input", "id": "e1", "role": "user", "content": "Note it"}
+        called = {
+            "type": "function.call",
+            "id": "e2",
+            "tool_call_id": "c1",
+            "name": "note",
+            "arguments": '{"text":"a"}',
+        }
+        result = {"type": "function.result", "id": "e3", "tool_call_id": "c1", "result": "noted a"}
+        answer = {"type": "message.output", "id": "e4", "role": "assistant", "content": "done"}
+        path = request.url.path.removeprefix("/v1/conversations").removeprefix("/conv_1")
+        self.asked.append(f"{request.method} {path or '-'}" if request.url.path != "/v1/conversations" else "start")
+        if self.asked[-1] == "start":
+            return self.answer("conv_1", called)
+        if path == "/history":
+            self.looks -= 1
+            entries = [said, called, result, *([answer] if self.looks < 1 else [])]
+            return httpx2.Response(200, json={"conversation_id": "conv_1", "entries": entries})
+        if path == "/restart":
+            return self.answer("conv_2", answer)
+        return httpx2.Response(500, json={"message": "try later"})
+
+    @staticmethod
+    def answer(conversation_id: str, output: dict[str, Any]) -> httpx2.Response:
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        return httpx2.Response(200, json={"conversation_id": conversation_id, "outputs": [output], "usage": usage})
+
+
+async def test_an_answer_that_is_still_being_made_is_waited_for() -> None:
+    server = SlowServer(looks=3)
+    answer = await run_agent("Note it", tools=[note], server_state=True, client=server.client(), retries=QUICKLY)
+    assert answer == "done"
+    assert server.asked == ["start", "POST -", "GET /history", "GET /history", "GET /history"]
+
+
+async def test_an_answer_that_never_comes_is_asked_for_in_a_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flyteplugins.agents.mistral._server_state.PATIENCE", 0.0)
+    server = SlowServer(looks=1000)
+    result = await run_agent(
+        "Note it", tools=[note], server_state=True, client=server.client(), retries=QUICKLY, full_result=True
+    )
+    assert result.text == "done"
+    assert server.asked == ["start", "POST -", "GET /history", "POST /restart"]
+    assert result.native.conversation_id == "conv_2"

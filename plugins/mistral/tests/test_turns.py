@@ -615,6 +615,7 @@ async def test_a_tool_of_ours_can_be_registered_in_a_run_context(model_env: Mode
         ({"conversation_id": "c", "instructions": "x"}, ValueError, "conversation_id= together with instructions"),
         ({"conversation_id": "c", "memory_key": "k"}, ValueError, "conversation_id= and memory_key="),
         ({"conversation_id": "c", "tools": [{"type": "web_search"}]}, ValueError, "a conversation keeps its tools"),
+        ({"metadata": {"a": 1}}, ValueError, "metadata= for a conversation that the server does not keep"),
         ({"agent_version": 2}, ValueError, "agent_version= without an agent"),
         ({"tools": [add, add]}, ValueError, "two tools named 'add'"),
         ({"tools": [3]}, TypeError, "3 is a int"),

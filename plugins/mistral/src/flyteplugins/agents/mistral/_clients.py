@@ -50,7 +50,8 @@ def client_configuration(
                 f"There is no API key: the environment variable {api_key_env_var} is not set. Set it (on a cluster as a secret "
                 "of the task's environment), name another with api_key_env_var=, or give client=."
             )
-        client = Mistral(api_key=key, server_url=server_url or os.environ.get(SERVER_URL_VARIABLE) or None)
+        address = server_url or os.environ.get(SERVER_URL_VARIABLE) or None
+        client = Mistral(api_key=key, server_url=address, async_client=_pool())
     elif not isinstance(client, Mistral):
         raise TypeError(f"client is a {type(client).__qualname__}; give a mistralai.client.Mistral.")
     own = copy.copy(client.sdk_configuration)  # with the hooks, which it holds beside its fields

@@ -171,6 +171,10 @@ async def run_agent(
         raise ValueError(
             "run_agent was given conversation_id= and memory_key=, which both hold the conversation. Give one of them."
         )
+    if metadata is not None and not (server_state or conversation_id is not None):
+        raise ValueError(
+            "run_agent was given metadata= for a conversation that the server does not keep. Give server_state=True as well."
+        )
     built = build_agent(
         agent=agent,
         tools=tools,

@@ -128,8 +128,8 @@ class ServerConversation:
 
     @property
     def after(self) -> str | None:
-        """The id of the last entry that the run knows of."""
-        return next((entry["id"] for entry in reversed(self._last) if entry.get("id")), None)
+        """The id of the last entry that the run knows of, where the server gave it one."""
+        return self._last[-1].get("id") if self._last else None
 
     def where(self) -> dict[str, object]:
         """What the next turn is sent to, for its key."""
@@ -157,7 +157,7 @@ class ServerConversation:
             if self.id is None:
                 return await self._start(via, transcript)
             if self._moved:
-                return await self._restart(via, entries)
+                return await self._branch(via, entries, transcript)
             if perhaps_sent:
                 found = await self._look(entries)
                 if isinstance(found, ConversationResponse):
@@ -170,9 +170,9 @@ class ServerConversation:
                     pending_since = pending_since or time.monotonic()
                     if time.monotonic() - pending_since < PATIENCE:
                         raise Unsettled(f"The conversation {self.id} does not show an answer yet.")
-                    return await self._restart(via, entries)
+                    return await self._branch(via, entries, transcript)
                 if found is _State.MOVED:
-                    return await self._restart(via, entries)
+                    return await self._branch(via, entries, transcript)
                 if found is _State.GONE:
                     return await self._start_anew(via, transcript)
             perhaps_sent = True
@@ -185,7 +185,7 @@ class ServerConversation:
                     return await self._start_anew(via, transcript)
                 # Refused: perhaps for what somebody else has put in between.
                 if error.status_code == 400 and await self._look(entries) is _State.MOVED:
-                    return await self._restart(via, entries)
+                    return await self._branch(via, entries, transcript)
                 raise
 
         return await ask_again(once, self._retries)
@@ -199,7 +199,9 @@ class ServerConversation:
         await tell_gone(self._run, self.id)
         return await self._start(via, transcript)
 
-    async def _restart(self, via: Endpoint[T], entries: Sequence[Entry]) -> T:
+    async def _branch(self, via: Endpoint[T], entries: Sequence[Entry], transcript: Sequence[Entry]) -> T:
+        if self.after is None:  # there is no entry to branch from
+            return await self._start_anew(via, transcript)
         logger.warning("The conversation %s was changed by somebody else. The run goes on in a branch of it.", self.id)
         return await via.restart(
             conversation_id=self.id,
