@@ -67,7 +67,7 @@ def a_sum(server: ModelServer) -> None:
     server.script(
         "sum",
         Reply(text="Let me see.", calls=(call("add", a=1, b=2), call("add", a=3, b=4))),
-        Reply(calls=(call("add", a=3, b=7),), thinking="That is not all."),
+        Reply(calls=(call("add", a=3, b=7),), thinking="That is not all.", pieces=3),
         Reply("It is 10.", usage=Usage(input=90, output=4)),
     )
 
