@@ -78,7 +78,7 @@ async def test_a_sync_task_and_an_async_one_share_a_client(model_env: ModelServe
 
     @env.task
     async def both() -> list[str]:
-        answers = []
+        answers: list[str] = []
         for number in range(2):
             answers += await asyncio.gather(in_sync.aio(f"sync {number}"), run_agent(f"async {number}", client=client))
         return [str(answer) for answer in answers]
