@@ -1,0 +1,54 @@
+"""Run LangChain agents and LangGraph graphs as durable Flyte tasks.
+
+```python
+import flyte
+from flyteplugins.agents.langchain import run_agent, tool
+
+env = flyte.TaskEnvironment("chat")
+
+
+@tool
+@env.task(retries=3)
+async def get_weather(city: str) -> str:
+    \"""Get the current weather for a city.\"""
+    return f"It is sunny in {city}."
+
+
+@env.task(report=True, retries=3)
+async def chat(message: str) -> str:
+    return await run_agent(message, tools=[get_weather], model="openai:gpt-4.1")
+```
+
+Importing this package does not import the SDK: a worker that runs a tool's task never loads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flyteplugins.agents.core import AgentResult, MemoryStore, Retention, idempotency_key
+
+from ._run import run_agent, run_agent_sync
+from ._tool import tool
+
+if TYPE_CHECKING:
+    from ._model import DurableChatModel
+
+__all__ = [
+    "AgentResult",
+    "DurableChatModel",
+    "MemoryStore",
+    "Retention",
+    "idempotency_key",
+    "run_agent",
+    "run_agent_sync",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DurableChatModel":
+        from ._model import DurableChatModel
+
+        return DurableChatModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,136 @@
+"""`tool`, and what it becomes when a graph needs it: the SDK's own tool object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from flyteplugins.agents.core import NativeTool, OnUnknown, as_agent_tool, context_parameters
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+    class FlyteTool(BaseTool):
+        """What `tool` returns, to a type checker: the SDK's tool object, which can be called like its task or function."""
+
+        __wrapped_task__: Any
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+__all__ = ["tool"]
+
+_SDK = "langchain_core"
+_FACTORY = "flyteplugins.agents.langchain._native_tool:native_tool"
+_CONTEXT_TYPES = frozenset(
+    {
+        "langgraph.prebuilt.tool_node.ToolRuntime",
+        "langgraph.prebuilt.tool_node.InjectedState",
+        "langgraph.prebuilt.tool_node.InjectedStore",
+        "langchain_core.tools.base.InjectedToolCallId",
+        "langchain_core.tools.base.InjectedToolArg",
+        "langchain_core.runnables.config.RunnableConfig",
+    }
+)
+_OPTIONS = ("return_direct", "extras", "tags", "metadata")
+
+
+@overload
+def tool(target: Callable[..., Any], /) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    target: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> Callable[[Callable[..., Any]], FlyteTool]: ...
+
+
+def tool(
+    target: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+    """Make a tool of a Flyte task or of a plain callable.
+
+    On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
+    `@tool` above `@env.task(...)`. On a plain callable each call runs in the agent's process and is recorded.
+
+    Args:
+        target: An `@env.task` function, a callable, or a tool, to rename it without changing it. Left out where `tool(...)` is
+            used as a decorator with options.
+        name: What the model calls it; the function's name by default.
+        description: What the model is told of it; the docstring by default.
+        durable: Whether the calls of a plain callable are recorded.
+        on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
+            again, `"fail"` fails the run.
+        options: The SDK's own: `return_direct`, `extras`, `tags`, `metadata`.
+
+    Returns:
+        The tool. It can be called like the task or the function, and `create_agent`, `ToolNode` and `bind_tools` take it.
+
+    Raises:
+        TypeError: `target` is neither a task nor a callable, an option is unknown, a task takes the SDK's context, or the
+            function returns a `Command` or a message.
+    """
+    if target is None:
+        return lambda function: tool(
+            function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
+        )
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise TypeError(
+            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
+        )
+    _check_result(target)
+    native_options = {**getattr(target, "_self_options", {}), **options}
+    given: dict[str, Any] = {}
+    if name is not None:
+        given["name"] = name
+    if description is not None:
+        given["description"] = description
+    if not durable:
+        given["durable"] = durable
+    if on_unknown != "retry":
+        given["on_unknown"] = on_unknown
+    hidden = context_parameters(target, _CONTEXT_TYPES)
+    if hidden:
+        given["hidden"] = hidden
+    made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
+    return cast("FlyteTool", made)
+
+
+def _check_result(target: Any) -> None:
+    """Refuse what would reach the model as text, and not do what it says."""
+    annotations: Mapping[str, Any] = getattr(getattr(target, "func", target), "__annotations__", {})
+    result = annotations.get("return")
+    written = result if isinstance(result, str) else f"{getattr(result, '__qualname__', '')} {result}"
+    found = re.search(r"\b(Command|ToolMessage)\b", written)
+    if found:
+        raise TypeError(
+            f"{getattr(target, '__name__', target)} returns a {found[0]}, which steers a graph. Make it a tool with "
+            "LangChain's own `@tool` (from langchain.tools): its calls are recorded as well."
+        )

@@ -1,0 +1,11 @@
+"""What the tests of the LangChain adapter share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def sdk_modules() -> tuple[str, ...]:
+    """What the processes that run programs have imported before."""
+    return ("langchain.agents", "langgraph.graph", "langgraph.prebuilt", "langchain_openai")
