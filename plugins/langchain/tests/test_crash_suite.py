@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from flyteplugins.agents.conformance.crash import (
     PlanePlace,
     compare,
     crash_at,
+    kept_messages,
 )
 from flyteplugins.agents.conformance.faults import Fault
 from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
@@ -207,8 +207,7 @@ def test_a_second_run_whose_actions_have_the_same_names_is_no_repeat(
     server.script("hello", Reply("hello"), Reply("hello"), repeat_last=True)
     for _ in range(2):
         assert light("hello", memory_key="twice") == "hello"
-    segments = sorted((the_plane.data / "agents").rglob("twice/transcript/*/*.json"))
-    said = [message["type"] for segment in segments for message in json.loads(segment.read_text())["messages"]]
+    said = [message["type"] for message in kept_messages(the_plane.data / "agents", "twice")]
     assert said == ["human", "ai", "human", "ai"]
 
 

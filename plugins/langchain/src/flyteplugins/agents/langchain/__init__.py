@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import AgentResult, MemoryStore, Retention, idempotency_key
+from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
 
 from ._run import run_agent, run_agent_sync
 from ._tool import tool
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentResult",
+    "Budget",
+    "BudgetExceededError",
     "DurableChatModel",
     "MemoryStore",
     "Retention",

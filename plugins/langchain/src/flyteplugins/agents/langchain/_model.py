@@ -33,6 +33,8 @@ __all__ = ["DurableChatModel", "durable_model", "inside_a_turn"]
 
 T = TypeVar("T")
 
+_SELLERS = {"google_genai": "google", "google_vertexai": "google", "mistralai": "mistral", "amazon_bedrock": "aws"}
+
 _INSIDE: ContextVar[bool] = ContextVar("flyteplugins.agents.langchain.inside", default=False)
 
 
@@ -267,7 +269,7 @@ async def _answer(
             fields,
             call,
             codec=codec,
-            facts=_facts,
+            facts=lambda result: _facts(model, result),
             model=model_name(model, options),
             agent=agent_name(run.name),
         )
@@ -316,7 +318,7 @@ async def _pieces_in(
         fields,
         source,
         codec=codec,
-        facts=lambda chunks: _facts(result_of(chunks)),
+        facts=lambda chunks: _facts(model, result_of(chunks)),
         delta=lambda chunk: str(chunk.message.text),
         is_last=lambda chunk: getattr(chunk.message, "chunk_position", None) == "last",
         model=model_name(model, options),
@@ -329,11 +331,20 @@ async def _pieces_in(
     note_made(run, key, lambda: codec.encode(arrived))
 
 
-def _facts(result: ChatResult) -> TurnFacts:
+def _facts(model: BaseChatModel, result: ChatResult) -> TurnFacts:
     message = result.generations[0].message
-    if not isinstance(message, AIMessage):
-        return TurnFacts(str(message.text), (), Usage(requests=1))
-    return TurnFacts(str(message.text), tuple(call["name"] for call in message.tool_calls), _usage(message))
+    calls, usage = ((), Usage(requests=1)) if not isinstance(message, AIMessage) else _calls_and_usage(message)
+    return TurnFacts(str(message.text), calls, usage, messages=normal_messages([message]), provider=_provider(model))
+
+
+def _calls_and_usage(message: AIMessage) -> tuple[tuple[str, ...], Usage]:
+    return tuple(call["name"] for call in message.tool_calls), _usage(message)
+
+
+def _provider(model: BaseChatModel) -> str:
+    """Who sells the model, by the name that price lists have for it."""
+    name = model._get_ls_params().get("ls_provider") or ""
+    return _SELLERS.get(name, name)
 
 
 def _usage(message: AIMessage) -> Usage:
@@ -345,5 +356,6 @@ def _usage(message: AIMessage) -> Usage:
         input_tokens=usage["input_tokens"],
         output_tokens=usage["output_tokens"],
         cached_tokens=usage.get("input_token_details", {}).get("cache_read") or 0,
+        cache_write_tokens=usage.get("input_token_details", {}).get("cache_creation") or 0,
         reasoning_tokens=usage.get("output_token_details", {}).get("reasoning") or 0,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from flyteplugins.agents.core import EventSink, OnToolError, Retention
+from flyteplugins.agents.core import Budget, EventSink, OnToolError, Retention
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -27,6 +27,7 @@ class RunOptions(TypedDict, total=False):
     memory_key: str | None
     memory_required: bool
     memory_retention: Retention | None
+    budget: Budget | None
     on_event: EventSink | None
     on_tool_error: OnToolError
     max_concurrent_tools: int | None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from flyteplugins.agents.core import (
     AgentError,
     AgentResult,
+    Budget,
     EventSink,
     OnToolError,
     Retention,
@@ -95,6 +96,7 @@ async def run_agent(
     memory_key: str | None = None,
     memory_required: bool = False,
     memory_retention: Retention | None = None,
+    budget: Budget | None = None,
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
@@ -128,6 +130,7 @@ async def run_agent(
         memory_key: One path segment; continues the conversation of that key, and adds this run's messages to it.
         memory_required: Whether it is an error if there is no place for the memory; else the run goes on without.
         memory_retention: What the memory does not keep: runs over a number or an age. It is removed for good.
+        budget: What the run may use: turns, tool calls, tokens, seconds, cost, equal calls. No limit by default.
         on_event: Called with each event as it happens; a plain or a coroutine function.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run. The SDK's own tools and
             `ToolNode` decide about their exceptions by themselves, unless it is `"raise"`.
@@ -149,6 +152,7 @@ async def run_agent(
         AgentError: In a task: the run failed in a way that no retry would change (a `flyte.errors.NonRecoverableError`).
             The SDK's exception is its `__cause__`. Other exceptions of the SDK pass, and Flyte's retries apply. Also,
             anywhere: the graph was interrupted, and `full_result` is not given, by which the result would tell that.
+        BudgetExceededError: The run went over its budget; it carries the messages so far.
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's, or an option is unknown.
     """
@@ -193,6 +197,7 @@ async def run_agent(
         classify=classify,
         durable=durable,
         observability=observability,
+        budget=budget,
         on_event=on_event,
         on_tool_error=on_tool_error,
         control_flow=CONTROL_FLOW,
