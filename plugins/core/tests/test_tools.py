@@ -937,3 +937,13 @@ async def test_a_call_that_still_runs_when_the_agent_ends_is_cancelled(attempt: 
     await attempt(lambda: body(False))
     assert ends == ["True was cancelled", "False was cancelled"]
     assert attempt.files("tool.") == []
+
+
+def test_a_task_with_a_parameter_that_flyte_cannot_pass_is_refused_with_a_reason() -> None:
+    @env.task
+    async def odd(self: str) -> str:
+        return self
+
+    with pytest.raises(TypeError, match="'self', which Flyte cannot pass"):
+        AgentTool(odd)
+    assert AgentTool(odd.func).schema.parameters["required"] == ["self"]

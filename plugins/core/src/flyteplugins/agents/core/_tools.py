@@ -134,6 +134,11 @@ class AgentTool:
                 f"The task {self.task.name} takes the SDK's context in {', '.join(sorted(hidden))}, which no worker has. "
                 "Pass the values that the task needs as arguments, or make the tool of a plain function."
             )
+        if self.task is not None and "self" in inspect.signature(self.function).parameters:
+            raise TypeError(
+                f"The task {self.task.name} has a parameter named 'self', which Flyte cannot pass. Give it another "
+                "name, or make the tool of a plain function."
+            )
         self.hidden = frozenset(hidden)
         # A tool that cannot be described is an error here, but reading its docstring costs an import that the worker of its
         # task need not pay: the whole schema is made when an agent asks for it.
