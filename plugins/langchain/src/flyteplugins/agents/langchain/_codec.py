@@ -33,7 +33,7 @@ __all__ = [
 
 logger = logging.getLogger("flyteplugins.agents")
 
-_MESSAGE, _MODEL, _OTHER, _PLAIN = "$message", "$model", "$langgraph", "$mapping"
+_MESSAGE, _MODEL, _TUPLE, _OTHER, _PLAIN = "$message", "$model", "$tuple", "$langgraph", "$mapping"
 _SERIALIZER = JsonPlusSerializer(allowed_msgpack_modules=True)  # it reads what this program itself wrote
 
 
@@ -51,6 +51,8 @@ def pack(value: object) -> JSON:
         return cast(JSON, value)
     if kind is list:
         return [pack(item) for item in cast("list[object]", value)]
+    if kind is tuple:  # the SDK's serializer makes a list of it
+        return {_TUPLE: [pack(item) for item in cast("tuple[object, ...]", value)]}
     if kind is dict:
         mapping = cast("dict[object, object]", value)
         if all(type(key) is str for key in mapping):
@@ -85,6 +87,8 @@ def unpack(value: JSON, models: Mapping[str, type[BaseModel]] | None = None) -> 
     if len(value) == 1:
         tag, content = next(iter(value.items()))
         if tag.startswith("$"):
+            if tag == _TUPLE:
+                return tuple(unpack(item, models) for item in cast("list[JSON]", content))
             kept = cast("dict[str, Any]", content)
             if tag == _PLAIN:
                 return {name: unpack(item, models) for name, item in kept.items()}

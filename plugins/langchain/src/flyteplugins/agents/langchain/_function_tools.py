@@ -1,6 +1,8 @@
 """The SDK's own tools, in an agent run: recorded as inline leaves.
 
-A graph used as a tool is not one leaf: its turns and tools are leaves of their own, so it is only shown.
+So is a graph that is used as a tool, once it has an outcome: its final state, which the model is given as text, has the ids
+of its messages in it, and they differ each time. Its turns and tools are leaves as well, for an attempt that dies inside of
+it.
 """
 
 from __future__ import annotations
@@ -42,9 +44,8 @@ async def invoke_recorded(
     """
     arguments = tool._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
     agent = agent_name(run.name, config)
-    is_agent = _is_graph(tool)
     codec = _OutcomeCodec(tool.name)
-    key = "" if is_agent else request_key(run, {"tool": tool.name, "arguments": arguments})
+    key = request_key(run, {"tool": tool.name, "arguments": arguments})
     if (payload := made_before(run, key)) is not None:
         return codec.decode(payload).for_call(call_id)
 
@@ -67,7 +68,6 @@ async def invoke_recorded(
         error=lambda outcome: _error(outcome.value),
         call_id=call_id or "",
         agent=agent,
-        is_agent=is_agent,
     )
     note_made(run, key, lambda: codec.encode(recorded.value))
     for command in recorded.value.value if isinstance(recorded.value.value, list) else [recorded.value.value]:
@@ -118,15 +118,6 @@ class _OutcomeCodec:
     def decode(self, payload: JSON) -> _Outcome:
         kept = cast("dict[str, Any]", payload)
         return _Outcome(self._values.decode(kept["value"]), kept["call"])
-
-
-def _is_graph(tool: BaseTool) -> bool:
-    """Whether a tool was made of a graph by its `as_tool`."""
-    for name in ("coroutine", "func"):
-        function = getattr(tool, name, None)
-        if "convert_runnable_to_tool" in getattr(function, "__qualname__", ""):
-            return True
-    return False
 
 
 def _json_values(arguments: Any) -> JSON:
