@@ -116,9 +116,9 @@ def initial_state(graph: Pregel[Any, Any, Any, Any], given: Any, history: Sequen
             )
         return given
     if isinstance(given, Mapping):
-        if not history:
+        if not history and not isinstance(given.get(MESSAGES), (list, tuple)):
             return dict(given)
-        return {**given, MESSAGES: [*history, *convert_to_messages(list(given.get(MESSAGES) or []))]}
+        return {**given, MESSAGES: [*history, *_own_messages(given.get(MESSAGES) or [])]}
     if not has_messages(graph):
         raise ValueError(
             f"The state of the graph {graph.name} has no {MESSAGES!r}, so it cannot be given a {type(given).__qualname__}. Give "
@@ -126,7 +126,12 @@ def initial_state(graph: Pregel[Any, Any, Any, Any], given: Any, history: Sequen
         )
     if isinstance(given, str):
         return {MESSAGES: [*history, HumanMessage(given)]}
-    return {MESSAGES: [*history, *convert_to_messages(list(given))]}
+    return {MESSAGES: [*history, *_own_messages(given)]}
+
+
+def _own_messages(given: Sequence[Any]) -> list[BaseMessage]:
+    """Copies: the SDK gives messages without an id one."""
+    return [message.model_copy() for message in convert_to_messages(list(given))]
 
 
 def identity_of(given: Any) -> object:

@@ -1,7 +1,7 @@
 """HTTP connections belong to an event loop; the providers' packages keep one pool for the whole process.
 
 A worker has more than one loop as soon as a sync task runs an agent beside an async one, and a kept-alive connection of the other
-loop's raises there. So a model whose pool is in use on another loop is asked through a pool of this loop's own.
+loop's raises there. So a model that uses such a pool is asked through one of the running loop's own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ __all__ = ["on_this_loop"]
 ModelT = TypeVar("ModelT", bound=BaseChatModel)
 
 _LOCK = threading.Lock()
-_OWNERS: weakref.WeakKeyDictionary[Any, weakref.ref[asyncio.AbstractEventLoop]] = weakref.WeakKeyDictionary()
-"""On which loop each pool was used first."""
 _POOLS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, tuple[Any, Any]]] = weakref.WeakKeyDictionary()
 """Each loop's own pools, by the pool that they stand for."""
 
@@ -33,17 +31,15 @@ def on_this_loop(model: ModelT) -> ModelT:
         model: The model. It stays as it is.
 
     Returns:
-        The model itself, unless its connections are another loop's. A pool that the caller gave it is the caller's to care for.
+        A copy of the model that uses a pool of this loop's; the model itself where it has no such client, or where the caller
+        gave it a pool, which is the caller's to care for.
     """
     for name in _CLIENTS:
         client = getattr(model, name, None)
         pool = getattr(client, "_client", None)
         if client is None or pool is None or pool is getattr(model, "http_async_client", None):
             continue
-        own = _pool_of_this_loop(pool)
-        if own is pool:
-            continue
-        fresh = client.with_options(http_client=own)
+        fresh = client.with_options(http_client=_pool_of_this_loop(pool))
         other = object.__new__(type(model))
         values = {**model.__dict__, name: fresh}
         if name == "root_async_client" and "async_client" in values:
@@ -58,9 +54,6 @@ def on_this_loop(model: ModelT) -> ModelT:
 def _pool_of_this_loop(pool: Any) -> Any:
     loop = asyncio.get_running_loop()
     with _LOCK:
-        owner = _OWNERS.setdefault(pool, weakref.ref(loop))
-        if owner() is loop:
-            return pool
         known = _POOLS.setdefault(loop, {})
         if id(pool) not in known:
             kind = next(base for base in type(pool).__mro__ if not base.__name__.startswith("_"))
