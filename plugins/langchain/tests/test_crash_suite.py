@@ -60,8 +60,10 @@ class GraphDialogue(Dialogue):
         task = "@env.task(retries=2, report=True)"
         assert arguments in text
         assert task in text
-        file.write_text(text.replace(arguments, "agent=graph").replace(task, f"{_GRAPH}\n\n{task}"))
-        return file
+        file.unlink()
+        other = file.with_name("standard_langgraph.py")  # both programs may be imported in one process
+        other.write_text(text.replace(arguments, "agent=graph").replace(task, f"{_GRAPH}\n\n{task}"))
+        return other
 
 
 DIALOGUES: dict[str, Dialogue] = {
