@@ -37,9 +37,9 @@ class Asked:
         recorded = await run.turn(
             {"messages": [{"role": "user", "content": question}]},
             call,
-            codec=JsonCodec(),  # type: ignore[arg-type]
+            codec=JsonCodec(),
             facts=lambda answer: TurnFacts(
-                answer,
+                str(answer),
                 usage=Usage(requests=1, input_tokens=tokens),
                 messages=[{"role": "assistant", "content": answer}],
             ),
@@ -144,8 +144,8 @@ async def test_seconds_are_those_of_the_turn_when_it_was_made(
             await run.turn(
                 {"messages": []},
                 slow,
-                codec=JsonCodec(),  # type: ignore[arg-type]
-                facts=lambda answer: TurnFacts(answer, usage=Usage(requests=1, input_tokens=1)),
+                codec=JsonCodec(),
+                facts=lambda answer: TurnFacts(str(answer), usage=Usage(requests=1, input_tokens=1)),
                 model="gpt-4.1",
             )
 

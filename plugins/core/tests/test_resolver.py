@@ -13,6 +13,7 @@ from typing import Any
 import flyte
 import pytest
 from flyte._internal.runtime.entrypoints import load_task
+from flyte.extend import AsyncFunctionTaskTemplate
 
 from flyteplugins.agents.core import AgentTool, NativeTool, ToolTaskResolver, attach_tool_resolver
 
@@ -69,6 +70,7 @@ def test_a_worker_loads_the_task_that_was_deployed(app: Any, name: str, tmp_path
     arguments = resolver.loader_args(task, tmp_path)
     assert arguments == ["mod", "shadowapp", "instance", name]
     loaded = load_task(resolver.import_path, *arguments)  # what `a0` does
+    assert isinstance(loaded, AsyncFunctionTaskTemplate)
     assert (loaded.name, inspect.unwrap(loaded.func)) == (task.name, task.func)
 
 

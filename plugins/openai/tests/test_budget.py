@@ -27,7 +27,9 @@ async def lookup(city: str) -> str:
 
 @env.task(retries=2)
 async def limited(budget: dict[str, float], handler: bool) -> str:
-    limits = {name: value if name in ("cost", "seconds") else int(value) for name, value in budget.items()}
+    limits: dict[str, Any] = {
+        name: value if name in ("cost", "seconds") else int(value) for name, value in budget.items()
+    }
     handlers: Any = (
         {"max_turns": lambda data: agents.RunErrorHandlerResult(final_output="gave up")} if handler else None
     )
