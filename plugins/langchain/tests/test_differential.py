@@ -32,7 +32,7 @@ MODELS: dict[str, Callable[[], BaseChatModel]] = {
     "chat completions": lambda: ChatOpenAI(model="gpt-4.1", timeout=next(SECONDS), temperature=0.5),
     "responses": lambda: ChatOpenAI(model="gpt-4.1", timeout=next(SECONDS), use_responses_api=True),
     "anthropic": lambda: ChatAnthropic(
-        model_name="claude",
+        model="claude",
         timeout=next(SECONDS),
         stop=None,
         max_tokens=4096,

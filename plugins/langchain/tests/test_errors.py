@@ -90,7 +90,7 @@ def test_an_account_without_credit_fails_now() -> None:
 def test_a_failure_comes_back_with_its_response_and_without_the_key() -> None:
     headers = {"authorization": "Bearer sk-secret"}
     request = httpx.Request("POST", "https://api.example/v1?key=sk-secret", headers=headers)
-    response = httpx.Response(
+    response: Any = httpx.Response(
         429, headers={"retry-after": "3", "set-cookie": "sk-secret"}, text='{"error":"slow"}', request=request
     )
     error = openai.RateLimitError("Slow down.", response=response, body={"error": "slow"})

@@ -280,7 +280,7 @@ def test_no_credential_is_in_a_request() -> None:
     secret = "sk-very-secret"
     for model in (
         ChatOpenAI(model="gpt-4.1", api_key=secret, default_headers={"x": secret}),
-        ChatAnthropic(model_name="claude", api_key=secret, timeout=None, stop=None),
+        ChatAnthropic(model="claude", api_key=secret, timeout=None, stop=None),
     ):
         fields = request_fields(type(model), model, [HumanMessage("Hi")], None, {"extra_headers": {"x": secret}})
         assert secret not in str(fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import flyte
@@ -45,7 +46,7 @@ class TestDurableOpenAI(ChatModelUnitTests):
 class TestDurableAnthropic(ChatModelUnitTests):
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
-        return type(DurableChatModel(ChatAnthropic(model_name="claude", timeout=None, stop=None, api_key="sk")))
+        return type(DurableChatModel(ChatAnthropic(model="claude", timeout=None, stop=None, api_key="sk")))
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
@@ -101,15 +102,15 @@ class TestFunctionTool(ToolsUnitTests):
         return {"text": "hi"}
 
 
-MODELS = {
+MODELS: dict[str, Callable[[], Any]] = {
     "openai": lambda: ChatOpenAI(model="gpt-4.1", api_key="sk", rate_limiter=InMemoryRateLimiter()),
-    "anthropic": lambda: ChatAnthropic(model_name="claude-sonnet-4-5", timeout=None, stop=None, api_key="sk"),
+    "anthropic": lambda: ChatAnthropic(model="claude-sonnet-4-5", timeout=None, stop=None, api_key="sk"),
 }
 
 
 @pytest.mark.parametrize("provider", list(MODELS))
 def test_a_durable_model_is_the_model_in_everything_that_the_sdk_asks_it(provider: str) -> None:
-    model = MODELS[provider]()
+    model: Any = MODELS[provider]()
     durable: Any = DurableChatModel(model)
     assert isinstance(durable, DurableChatModel)
     assert not isinstance(model, DurableChatModel)
@@ -139,8 +140,9 @@ def test_a_copy_of_a_durable_model_is_durable(clone: Any) -> None:
 
     durable = clone(DurableChatModel(FakeListChatModel(responses=["one"])))
     assert isinstance(durable, DurableChatModel)
-    assert isinstance(durable, FakeListChatModel)
-    assert durable.responses == ["one"]
+    fake: Any = durable
+    assert isinstance(fake, FakeListChatModel)
+    assert fake.responses == ["one"]
 
 
 def test_what_is_no_chat_model_is_refused_with_a_reason() -> None:

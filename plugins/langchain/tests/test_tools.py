@@ -398,7 +398,8 @@ async def test_a_command_and_an_artifact_of_the_sdks_own_tools_come_back_from_th
     class State(MessagesState, total=False):
         notes: list[str]
 
-    agent = create_agent(MODEL, [note, paint], state_schema=State)  # type: ignore[type-var]
+    schema: Any = State
+    agent = create_agent(MODEL, [note, paint], state_schema=schema)
     states: list[Any] = []
     crash = {"crash": True}
 
@@ -493,13 +494,14 @@ async def test_the_turns_of_a_graph_that_is_used_as_a_tool_are_leaves(
     model_env.script("what", Reply("that"), repeat_last=True)
     state = {"crash": "inside"}
 
-    async def ask(messages: MessagesState) -> dict[str, Any]:
+    async def ask(messages: Any) -> dict[str, Any]:
         answer = await ChatOpenAI(model="gpt-expert").ainvoke(messages["messages"])
         if state["crash"] == "inside":
             raise Crash("Crash")
         return {"messages": [answer]}
 
-    expert = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+    graph: Any = StateGraph(MessagesState)
+    expert = graph.add_node("ask", ask).add_edge(START, "ask").compile()
     as_tool: Any = expert.as_tool(name="expert", description="Ask.", arg_types={"messages": list[str]})
 
     @env.task

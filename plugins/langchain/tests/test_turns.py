@@ -165,7 +165,7 @@ async def test_on_event_gets_the_text_as_it_arrives_and_again_marked_on_a_replay
     @env.task
     async def asking() -> str:
         thinking = {"type": "enabled", "budget_tokens": 1024}
-        model = ChatAnthropic(model_name="claude", timeout=None, stop=None, max_tokens=4096, thinking=thinking)
+        model = ChatAnthropic(model="claude", timeout=None, stop=None, max_tokens=4096, thinking=thinking)
         return str(await run_agent("Hi", model=model, stream=True, on_event=keep))
 
     def keep(event: Any) -> None:
@@ -416,7 +416,7 @@ async def test_the_answer_is_the_text_blocks_and_thinking_never_gets_into_it(
     @env.task
     async def asking() -> str:
         thinking = {"type": "enabled", "budget_tokens": 1024}
-        model = ChatAnthropic(model_name="claude", timeout=None, stop=None, max_tokens=4096, thinking=thinking)
+        model = ChatAnthropic(model="claude", timeout=None, stop=None, max_tokens=4096, thinking=thinking)
         results.append(await run_agent("Hi?", model=model, full_result=True))
         return results[-1].text
 
@@ -494,7 +494,7 @@ async def test_parallel_nodes_in_threads_do_not_wait_for_each_other(model_env: M
     class State(TypedDict):
         messages: Annotated[list[AnyMessage], add_messages]
 
-    def ask(number: int) -> Callable[[State], dict[str, Any]]:
+    def ask(number: int) -> Any:
         def node(state: State) -> dict[str, Any]:
             answer = ChatOpenAI(model="gpt-4.1").invoke(f"Hi {number}")
             return {"messages": [answer.model_copy(update={"id": str(number)})]}
@@ -565,7 +565,7 @@ async def test_a_durable_model_in_a_graph_that_is_run_without_run_agent_is_asked
 def test_a_model_is_asked_on_one_event_loop_after_the_other(model_env: ModelServer) -> None:
     """The providers' packages share one pool of connections in the process, and connections belong to a loop."""
     model_env.script("Hi", Reply("Hello."), repeat_last=True)
-    models = (ChatOpenAI(model="gpt-4.1"), ChatAnthropic(model_name="claude", timeout=None, stop=None))
+    models = (ChatOpenAI(model="gpt-4.1"), ChatAnthropic(model="claude", timeout=None, stop=None))
 
     async def ask() -> list[str]:
         return [str(await run_agent("Hi", model=model)) for model in models for _ in range(2)]

@@ -75,6 +75,17 @@ class DurableChatModel(BaseChatModel, metaclass=_Meta):
 
         def __init__(self, inner: BaseChatModel) -> None: ...
 
+        @property
+        def _llm_type(self) -> str: ...
+
+        def _generate(
+            self,
+            messages: list[BaseMessage],
+            stop: list[str] | None = None,
+            run_manager: Any = None,
+            **kwargs: Any,
+        ) -> ChatResult: ...
+
 
 def durable_model(inner: BaseChatModel) -> BaseChatModel:
     """A view of a model whose turns are recorded.
