@@ -21,7 +21,7 @@ test: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-# Kill an agent at every boundary, everywhere, and print a table of what came out (about half an hour).
+# Kill an agent at every boundary, everywhere, and print a table of what came out (more than an hour).
 crash: $(VENV)/.test
 	$(BIN)/python -m flyteplugins.agents.conformance.crash matrix openai --model gpt-4.1
 
