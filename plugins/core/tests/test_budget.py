@@ -99,7 +99,7 @@ async def test_a_turn_that_tells_no_tokens_cannot_be_limited_by_them(
         async with start_agent(budget=Budget(tokens=25)) as run:
             await ask(run, "one", tokens=0)
 
-    with pytest.raises(AgentError, match="cannot be enforced: the tokens of its last turn are unknown"):
+    with pytest.raises(AgentError, match="cannot be enforced: the tokens of its last turn: unknown"):
         await attempt(body)
 
 
@@ -122,7 +122,7 @@ async def test_the_cost_of_an_unknown_model_is_not_taken_for_nothing(
         async with start_agent(budget=Budget(cost=1)) as run:
             await ask(run, "one", model="nobody-sells-this")
 
-    with pytest.raises(AgentError, match="cannot be enforced: the cost of its last turn are unknown"):
+    with pytest.raises(AgentError, match="cannot be enforced: the cost of its last turn: unknown"):
         await attempt(body)
 
 

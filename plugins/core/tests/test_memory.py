@@ -438,3 +438,16 @@ def test_where_flyte_knows_no_place_it_is_unavailable(monkeypatch: pytest.Monkey
     monkeypatch.setattr(flyte.ai.agents.memory.MemoryStore, "remote_path_for_key", nowhere)
     with pytest.raises(MemoryUnavailableError, match="Raw data path has not been set"):
         memory_folder(KEY, scope_of("o", "p", "d", mode="remote"))
+
+
+async def test_a_home_that_is_no_folder_is_no_place_for_a_memory(
+    attempt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FLYTE_AGENTS_HOME", str(tmp_path / "file"))
+
+    async def body() -> None:
+        MemoryStore.for_key("ada")
+
+    with pytest.raises(MemoryUnavailableError, match="FLYTE_AGENTS_HOME says where memories live"):
+        await attempt(body)

@@ -512,3 +512,31 @@ async def test_the_tools_of_a_server_are_listed_once_per_time_that_they_are_aske
     )
     assert [replayed for _, replayed in again] == [True] * 3
     assert asked == ["1", "2", "3"]
+
+
+async def test_a_listener_that_cannot_be_called_is_refused(start_agent: Any) -> None:
+    with pytest.raises(TypeError, match="on_event is 'print'; give a function of one event"):
+        async with start_agent(on_event="print"):
+            pass
+
+
+async def test_an_edited_run_says_so_and_the_log_names_what_changed(
+    attempt: Any, start_agent: Any, model: Any, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was edited is part of the configuration, so the records are in another folder."""
+
+    async def body(instructions: str) -> None:
+        async with start_agent(configuration={"instructions": instructions}, observability=True) as run:
+            await run.recorder.record(
+                "turn",
+                {"instructions": instructions, "messages": ["same"]},
+                lambda: model.answer(instructions),
+                codec=JsonCodec(),
+            )
+
+    await attempt(lambda: body("be brief"))
+    capsys.readouterr()
+    await attempt(lambda: body("be long"))
+    assert "goes on, and was changed since. On record: 1 turn, 0 tool calls." in capsys.readouterr().err
+    assert "it differs from the recorded one in instructions." in caplog.text
+    assert model.asked == ["be brief", "be long"]

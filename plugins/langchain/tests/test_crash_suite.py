@@ -56,13 +56,13 @@ class GraphDialogue(Dialogue):
         """Write the program, and have it run the graph."""
         file = super().write_program(folder)
         text = file.read_text()
-        arguments = 'tools=[temperature, note], model="openai:gpt-4.1"'
+        arguments = f'tools=[temperature, note],\n        model="{self.model}",'
         task = "@env.task(retries=2, report=True)"
         assert arguments in text
         assert task in text
         file.unlink()
         other = file.with_name("standard_langgraph.py")  # both programs may be imported in one process
-        other.write_text(text.replace(arguments, "agent=graph").replace(task, f"{_GRAPH}\n\n{task}"))
+        other.write_text(text.replace(arguments, "agent=graph,").replace(task, f"{_GRAPH}\n\n{task}"))
         return other
 
 

@@ -442,7 +442,8 @@ async def test_the_usage_is_what_the_provider_said(model_env: ModelServer, run_t
     await run_task(asking)
     await run_task(asking)
     numbers = {"requests": 1, "input_tokens": 100, "output_tokens": 7, "cached_tokens": 40, "reasoning_tokens": 3}
-    assert results[0].usage.fresh.as_dict() == results[1].usage.replayed.as_dict() == numbers
+    assert results[0].usage.fresh.as_dict() == results[1].usage.replayed.as_dict()
+    assert results[0].usage.fresh.as_dict().items() >= numbers.items()
     assert results[0].native["messages"][-1].usage_metadata == results[1].native["messages"][-1].usage_metadata
 
 
@@ -584,3 +585,16 @@ def test_sync_tasks_and_async_tasks_run_agents_beside_each_other(model_env: Mode
 async def test_the_sync_form_is_refused_inside_an_event_loop() -> None:
     with pytest.raises(RuntimeError, match=r"await run_agent"):
         run_agent_sync("Hi", model="openai:gpt-4.1")
+
+
+@pytest.mark.parametrize("output_type", [int, list[int], int | None])
+async def test_an_output_type_that_has_no_schema_is_refused_by_its_name(
+    model_env: ModelServer, output_type: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"output_type is .*int.*Give a pydantic model"):
+        await run_agent("Hi", model="openai:gpt-4.1", output_type=output_type)
+
+
+async def test_text_is_an_output_type(model_env: ModelServer) -> None:
+    model_env.script(None, Reply("Hi."))
+    assert await run_agent("Hi?", model="openai:gpt-4.1", output_type=str) == "Hi."

@@ -676,3 +676,8 @@ async def test_turns_cost_what_the_price_list_says(model_env: ModelServer, run_t
 
     await run_agent("sum", tools=[add], on_event=watch)
     assert all(cost is not None and cost > 0 for cost in costs)
+
+
+async def test_an_address_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="The server's address is 'not a url'; give one that begins with https://"):
+        await run_agent("Hi", model="mistral-large-latest", server_url="not a url")

@@ -157,8 +157,8 @@ class Meter:
         """
         self.check()
         self._messages, self._answer = messages, None
+        self._limit("turns", self.budget.turns, self.spent.turns + 1)
         self._count(Spent(turns=1))
-        self._check_limits()
 
     def end_turn(self, usage: Usage, cost: float | None, seconds: float, answer: object = None) -> None:
         """Count what a turn took.
@@ -190,8 +190,8 @@ class Meter:
             BudgetExceededError: There is no call left, or none with these arguments, or a limit was reached before.
         """
         self.check()
+        self._limit("tool_calls", self.budget.tool_calls, self.spent.tool_calls + 1)
         self._count(Spent(tool_calls=1))
-        self._check_limits()
         if self.budget.same_call is not None:
             call = hashlib.sha256(canonical_json([tool, arguments])).hexdigest()
             self._calls[call] += 1
@@ -260,8 +260,8 @@ class Meter:
 
     def _unknown(self, name: str, allowed: float) -> AgentError:
         return AgentError(
-            f"The agent run {self._run!r} has Budget({name}={allowed:g}), which cannot be enforced: the {name} of its last turn "
-            "are unknown. Use a model that tells its usage and is on the price list, or limit turns instead."
+            f"The agent run {self._run!r} has Budget({name}={allowed:g}), which cannot be enforced: the {name} of its last turn: "
+            "unknown. Use a model that tells its usage and is on the price list, or limit turns instead."
         )
 
     def _conversation(self) -> list[JSON]:

@@ -24,7 +24,7 @@ import importlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar, cast, get_args
 
@@ -262,6 +262,7 @@ class Recorder:
         self._predecessors: set[str] = set()
         self._asked_before: dict[tuple[Kind, int], tuple[str, int, Mapping[str, str]]] | None = None
         self._resumed = False
+        self._edited = False
         self._left: dict[Kind, int] = {}
         self._broken: RecordError | None = None
         self._followed: set[str] = set()
@@ -340,6 +341,7 @@ class Recorder:
             folder, _, file = name.rpartition("/")
             recorder._enter(folder, file)
         recorder._resumed = bool(recorder._recorded or recorder._started or recorder._siblings)
+        recorder._edited = not recorder._recorded and any(recorder._predecessors_records())
         recorder._left = {kind: recorder._count(kind) for kind in get_args(Kind)}
         return recorder
 
@@ -376,10 +378,19 @@ class Recorder:
         own = sum(1 for recorded, _, _ in self._recorded if recorded == kind)
         if own:
             return own
-        found = [
-            address for records in self._siblings.values() for address, ordinals in records.items() for _ in ordinals
-        ]
-        return sum(1 for recorded, _ in found if recorded == kind)
+        return sum(1 for _, recorded, _, _ in self._predecessors_records() if recorded == kind)
+
+    @property
+    def edited(self) -> bool:
+        """Whether the run was edited since an earlier attempt, all of whose records are those of another configuration."""
+        return self._edited
+
+    def _predecessors_records(self) -> Iterator[tuple[str, Kind, str, int]]:
+        """The records of what this run was before it was edited: folder, kind, key and ordinal."""
+        for folder in sorted(self._predecessors - {self.path}):
+            for (kind, key), ordinals in self._siblings.get(folder, {}).items():
+                for ordinal in ordinals:
+                    yield folder, kind, key, ordinal
 
     def release(self) -> None:
         """Give the agent run's ordinal back, since it ended without an outcome: the next equal one continues it."""
@@ -755,11 +766,12 @@ class Recorder:
         """What the interrupted attempt asked, by its place in the run. Read once, and only when something differs."""
         assert self._folder is not None
         found: dict[tuple[Kind, int], tuple[str, int, Mapping[str, str]]] = {}
-        for kind, key, ordinal in sorted(self._recorded):
+        own = [(self.path, kind, key, ordinal) for kind, key, ordinal in sorted(self._recorded)]
+        for folder, kind, key, ordinal in [*self._predecessors_records(), *own]:
             if kind == "memory":
                 continue
             try:
-                record = await self._folder.read(record_name(kind, key, ordinal))
+                record = await RecordFolder(self._folder.root, folder).read(record_name(kind, key, ordinal))
             except RecordError as error:  # whoever needs that record says so; this only explains another
                 logger.debug("%s", error)
                 continue

@@ -591,6 +591,8 @@ async def agent_run(
         raise ValueError(f"max_concurrent_tools is {max_concurrent_tools}; give 1 or more, or None for no limit.")
     if on_tool_error not in ("model", "raise"):
         raise ValueError(f"on_tool_error is {on_tool_error!r}; give 'model' or 'raise'.")
+    if on_event is not None and not callable(on_event):
+        raise TypeError(f"on_event is {on_event!r}; give a function of one event, or a coroutine function.")
     if observability not in (True, False, "structure"):
         raise ValueError(f"observability is {observability!r}; give True, False or 'structure'.")
     if budget is not None and not isinstance(budget, Budget):
@@ -708,11 +710,11 @@ def _say_how_to_resume(scope: TaskScope, recorder: Recorder) -> None:
     if scope.mode != "local" or scope.state.hinted:
         return
     scope.state.hinted = True
-    if recorder.resumed:
-        message = (
-            f"Run {scope.run} goes on. On record, and not made again: {_count(recorder.count('turn'), 'turn')}, "
-            f"{_count(recorder.count('tool'), 'tool call')}."
-        )
+    on_record = f"{_count(recorder.count('turn'), 'turn')}, {_count(recorder.count('tool'), 'tool call')}"
+    if recorder.edited:
+        message = f"Run {scope.run} goes on, and was changed since. On record: {on_record}. What is asked as before is not made again."
+    elif recorder.resumed:
+        message = f"Run {scope.run} goes on. On record, and not made again: {on_record}."
     else:
         message = f"Run {scope.run} is durable. After a crash, go on with:  {_resume_command(scope.run)}"
     print(f"[flyte-agents] {message}", file=sys.stderr, flush=True)

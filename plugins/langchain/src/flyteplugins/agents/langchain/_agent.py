@@ -54,14 +54,23 @@ def build_graph(
         return _prebuilt(agent, {**settled, "output_type": output_type}, given)
     if model is None:
         raise ValueError("run_agent was given neither model= nor agent=. Give a model, such as model='openai:gpt-4.1'.")
-    if output_type is not None:
+    if output_type is not None and output_type is not str:
         if "response_format" in given:
             raise ValueError(
                 "run_agent was given output_type= and response_format=, which both say what the answer is."
             )
         given["response_format"] = output_type
     build = cast("Callable[..., Pregel[Any, Any, Any, Any]]", create_agent)
-    return build(model=model, tools=[_as_tool(item) for item in tools], system_prompt=instructions, name=name, **given)
+    made = [_as_tool(item) for item in tools]
+    try:
+        return build(model=model, tools=made, system_prompt=instructions, name=name, **given)
+    except ValueError as error:
+        if output_type is None or "schema type" not in str(error):
+            raise
+        raise TypeError(
+            f"output_type is {output_type!r}, of which create_agent makes no schema ({error}). Give a pydantic model, a "
+            "dataclass, a TypedDict or a JSON schema; put anything else into a field of one."
+        ) from error
 
 
 def _prebuilt(agent: Any, settled: Mapping[str, Any], options: dict[str, Any]) -> Pregel[Any, Any, Any, Any]:

@@ -43,6 +43,9 @@ def client_configuration(
         AgentError: There is no key, or the client is closed.
         TypeError: The client is none.
     """
+    address = server_url or (os.environ.get(SERVER_URL_VARIABLE) or None if client is None else None)
+    if address is not None and not address.startswith(("http://", "https://")):
+        raise ValueError(f"The server's address is {address!r}; give one that begins with https:// or http://.")
     if client is None:
         key = os.environ.get(api_key_env_var)
         if not key:
@@ -50,7 +53,6 @@ def client_configuration(
                 f"There is no API key: the environment variable {api_key_env_var} is not set. Set it (on a cluster as a secret "
                 "of the task's environment), name another with api_key_env_var=, or give client=."
             )
-        address = server_url or os.environ.get(SERVER_URL_VARIABLE) or None
         client = Mistral(api_key=key, server_url=address, async_client=_pool())
     elif not isinstance(client, Mistral):
         raise TypeError(f"client is a {type(client).__qualname__}; give a mistralai.client.Mistral.")

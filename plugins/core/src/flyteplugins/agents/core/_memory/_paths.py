@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import unicodedata
 
@@ -65,7 +66,12 @@ def memory_folder(key: str, scope: TaskScope) -> Folder:
     """
     below = [_segment(scope.org), _segment(scope.project), _segment(scope.domain), _segment(key)]
     if scope.mode == "local":
-        return Folder.at(agents_home(), "memory", *below)
+        home = agents_home()
+        if os.path.exists(home) and not os.path.isdir(home):
+            raise MemoryUnavailableError(
+                f"There is no place for the memory {key!r}: {home} is not a folder. FLYTE_AGENTS_HOME says where memories live."
+            )
+        return Folder.at(home, "memory", *below)
     from flyte.ai.agents.memory import MemoryStore as FlyteMemoryStore
 
     marker = "key"
