@@ -149,4 +149,4 @@ async def test_a_reader_that_leaves_a_stream_which_has_failed_by_then_is_told_no
         gc.collect()
 
     await attempt(body)
-    assert "never retrieved" not in caplog.text
+    assert "ConnectionError('gone')" not in caplog.text  # what else is collected may tell of itself
