@@ -712,7 +712,10 @@ def _say_how_to_resume(scope: TaskScope, recorder: Recorder) -> None:
     scope.state.hinted = True
     on_record = f"{_count(recorder.count('turn'), 'turn')}, {_count(recorder.count('tool'), 'tool call')}"
     if recorder.edited:
-        message = f"Run {scope.run} goes on, and was changed since. On record: {on_record}. What is asked as before is not made again."
+        message = (
+            f"Run {scope.run} goes on, and was changed since. On record: {on_record}. "
+            "What is asked as before is not made again."
+        )
     elif recorder.resumed:
         message = f"Run {scope.run} goes on. On record, and not made again: {on_record}."
     else:
