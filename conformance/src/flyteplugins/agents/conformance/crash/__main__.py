@@ -161,11 +161,15 @@ def main() -> int:
     parser.add_argument("what", choices=["matrix", "soak"])
     parser.add_argument("adapter", help="the adapter's module below flyteplugins.agents")
     parser.add_argument("--model", required=True, help="a model's name that the adapter sends to the offline server")
+    parser.add_argument(
+        "--volatile", default="", help="what the SDK writes into messages anew in each process: names, by comma"
+    )
     parser.add_argument("--table", type=Path, help="the page that gets the table, between its two marks")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=None, help="makes the same choices again; random by default")
     options = parser.parse_args()
-    dialogue = Dialogue(options.adapter, model=options.model)
+    volatile = frozenset(filter(None, options.volatile.split(",")))
+    dialogue = Dialogue(options.adapter, model=options.model, volatile=volatile)
     if options.what == "matrix":
         return min(matrix(dialogue, options.table), 1)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)

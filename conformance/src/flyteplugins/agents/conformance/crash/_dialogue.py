@@ -108,11 +108,14 @@ class Dialogue:
         adapter: The adapter's module below `flyteplugins.agents`.
         model: A model's name that the adapter sends to the offline server.
         streamed: Whether somebody listens (`on_event`), so that the text arrives in pieces where the adapter can do that.
+        volatile: Names of what the SDK writes into messages anew in each process, such as clocks: transcripts are compared
+            without them.
     """
 
     adapter: str
     model: str
     streamed: bool = False
+    volatile: frozenset[str] = frozenset()
 
     def write_program(self, folder: Path) -> Path:
         """Write the program into a folder, and return its path."""
@@ -133,8 +136,7 @@ class Dialogue:
             Reply(ANSWER, pieces=4),
         )
 
-    @staticmethod
-    def outcome(folder: Path, server: ModelServer, transcript: list[Any]) -> Outcome:
+    def outcome(self, folder: Path, server: ModelServer, transcript: list[Any]) -> Outcome:
         """Read what came of a run from the folder that it wrote to."""
         result = json.loads((folder / "result.json").read_text())
         fresh, replayed = result["usage"]["fresh"], result["usage"]["replayed"]
@@ -143,11 +145,19 @@ class Dialogue:
             answer=result["output"],
             requests=server.journal.per_turn(user=QUESTION),
             effects=Counter((folder / "effects").read_text().split("\n")[:-1]),
-            transcript=tuple(transcript),
+            transcript=tuple(self._lasting(message) for message in transcript),
             usage={name: fresh[name] + replayed[name] for name in fresh},
             told=tuple((kind, text) for kind, text, _ in result["told"]),
             fresh=fresh["requests"],
         )
+
+    def _lasting(self, value: Any) -> Any:
+        """A message without what is volatile."""
+        if isinstance(value, dict):
+            return {name: self._lasting(item) for name, item in value.items() if name not in self.volatile}
+        if isinstance(value, list):
+            return [self._lasting(item) for item in value]
+        return value
 
 
 def _check_marks(told: list[tuple[str, str, bool]]) -> None:

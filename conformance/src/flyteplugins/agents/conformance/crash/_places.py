@@ -69,6 +69,15 @@ class LocalPlace:
         self._program = dialogue.write_program(folder)
         self._dialogue = dialogue
         self._last = folder
+        self._unbroken: dict[str, int] = {}
+
+    def occurrences(self, boundary: str) -> int:
+        """How often an unbroken run reaches a boundary; one has to have been made.
+
+        Args:
+            boundary: Its name.
+        """
+        return self._unbroken.get(boundary, 0)
 
     def run(self, *faults: Fault, memory: bool) -> Outcome:
         """Run the dialogue. See `Place`."""
@@ -92,6 +101,8 @@ class LocalPlace:
         else:
             raise AssertionError(f"{_MOST_PROCESSES} processes were killed, and {faults} are {len(faults)} faults.")
         _check_struck(folder / "faults", faults)
+        if not faults:
+            self._unbroken = self.boundaries()
         memories = self._runs.home / ".flyte" / "agents" / "memory"
         return self._dialogue.outcome(folder, self._server, kept_messages(memories, name))
 

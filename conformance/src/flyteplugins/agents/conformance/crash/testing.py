@@ -1,0 +1,272 @@
+"""The crash suite as tests: an adapter takes it in with one class.
+
+    from flyteplugins.agents.conformance.crash import Dialogue
+    from flyteplugins.agents.conformance.crash.testing import CrashSuite
+
+
+    class TestCrash(CrashSuite):
+        dialogue = Dialogue("openai", model="gpt-4.1")
+        sdk = ("agents", "openai")
+
+It needs pytest, and the fixtures `fork_servers` and `sdk_modules`, which say what the processes of local runs have imported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import flyte
+import pytest
+
+from flyteplugins.agents.conformance.faults import Fault
+from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
+from flyteplugins.agents.conformance.models import ModelServer, Reply, call
+from flyteplugins.agents.conformance.plane import LocalPlane, Modes, load_flow
+
+from ._boundaries import BOUNDARIES
+from ._dialogue import Dialogue, Outcome
+from ._places import LocalPlace, PlanePlace, kept_messages
+from ._suite import compare, crash_at
+
+__all__ = ["CrashSuite"]
+
+ON_THE_PLANE = (
+    Fault("before-call", 2),
+    Fault("after-call", 4),
+    Fault("after-record", 2),
+    Fault("after-record", 6),
+    Fault("in-tool", 1),
+    Fault("after-tool", 3),
+    Fault("before-commit", 1),
+    Fault("after-commit", 1),
+)
+"""Where workers of the plane are killed: eight boundaries, each of another kind or in another turn."""
+
+MODES = {
+    "the snapshot is late": Modes(snapshot_delay=7),
+    "children are forgotten": Modes(forget_children_after=0),
+    "traces are served": Modes(serve_traces=True),
+}
+
+_PROGRAM = '''\
+"""Tools that tell whether their worker has the agent SDK loaded, take long, and fail."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import flyte
+
+from flyteplugins.agents.{adapter} import run_agent, tool
+
+env = flyte.TaskEnvironment("small")
+
+
+@tool
+@env.task(cache="disable")
+async def loaded() -> list[str]:
+    """Tell which SDK modules this process has imported."""
+    return [name for name in {sdk} if name in sys.modules]
+
+
+@tool
+@env.task(cache="disable")
+def slow(folder: str) -> str:
+    """Take long."""
+    Path(folder, "slow").write_text(str(os.getpid()))
+    time.sleep(600)
+    return "done"
+
+
+@tool
+@env.task(cache="disable")
+def failing(folder: str) -> str:
+    """Fail when the other one has begun."""
+    while not Path(folder, "slow").exists():
+        time.sleep(0.05)
+    raise ValueError("this one fails")
+
+
+@env.task
+async def chat(message: str, memory_key: str = "") -> str:
+    result = await run_agent(
+        message,
+        tools=[loaded, slow, failing],
+        model="{model}",
+        memory_key=memory_key or None,
+        on_tool_error="raise",
+        full_result=True,
+    )
+    return ", ".join(call.result for call in result.tool_calls) or result.text
+'''
+
+
+class CrashSuite:
+    """The standard dialogue and a few small ones, killed with real processes under `--local` and on the control plane.
+
+    Attributes:
+        dialogue: The dialogue on the adapter.
+        sdk: Modules of the SDK, which the worker of a tool must not load.
+        every_occurrence: Whether local runs are killed each time that a boundary is reached, and not only the first and the
+            last time. `make crash` does so for any adapter.
+    """
+
+    dialogue: ClassVar[Dialogue]
+    sdk: ClassVar[tuple[str, ...]]
+    every_occurrence: ClassVar[bool] = False
+
+    @pytest.fixture(scope="class")
+    def server(self) -> Iterator[ModelServer]:
+        """The model server of the class's tests."""
+        with ModelServer() as server:
+            yield server
+
+    @pytest.fixture(scope="class")
+    def local(
+        self,
+        server: ModelServer,
+        fork_servers: Callable[..., tuple[ForkServer, ...]],
+        sdk_modules: tuple[str, ...],
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> Iterator[tuple[LocalPlace, Outcome]]:
+        """A place for local runs, and what comes of an unbroken one."""
+        runs = LocalRuns(tmp_path_factory.mktemp("home"), server.env(), fork_servers(*sdk_modules))
+        place = LocalPlace(self.dialogue, runs, server, tmp_path_factory.mktemp("crash"))
+        yield place, place.run(memory=True)
+        runs.remove()
+
+    @pytest.fixture(scope="class")
+    def the_plane(self, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
+        """A control plane."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+            patch.setenv("DO_NOT_TRACK", "1")
+            plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=server.env()).start()
+            try:
+                yield plane
+            finally:
+                plane.close()
+
+    @pytest.fixture(scope="class")
+    def plane(
+        self, server: ModelServer, the_plane: LocalPlane, tmp_path_factory: pytest.TempPathFactory
+    ) -> tuple[PlanePlace, Outcome]:
+        """A place for runs on the plane, and what comes of an unbroken one."""
+        place = PlanePlace(self.dialogue, the_plane, server, tmp_path_factory.mktemp("crash"))
+        return place, place.run(memory=True)
+
+    @pytest.fixture(scope="class")
+    def small(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModuleType]:
+        """The folder and the module of a program with a few small tools."""
+        folder = tmp_path_factory.mktemp("small")
+        file = folder / f"small_{self.dialogue.adapter}.py"
+        file.write_text(_PROGRAM.format(adapter=self.dialogue.adapter, model=self.dialogue.model, sdk=repr(self.sdk)))
+        return folder, load_flow(file)
+
+    @pytest.fixture
+    def start(self, the_plane: LocalPlane, server: ModelServer, small: tuple[Path, ModuleType]) -> Callable[..., Any]:
+        """Runs the small program on the plane, and waits for its end."""
+        folder, flow = small
+        server.clear()
+
+        def run(message: str, memory_key: str = "") -> Any:
+            the_plane.connect(folder)
+            started = flyte.run(flow.chat, message=message, memory_key=memory_key)
+            started.wait(quiet=True)
+            return started
+
+        return run
+
+    @pytest.mark.parametrize("boundary", [boundary.name for boundary in BOUNDARIES])
+    def test_a_local_run_that_is_killed_at_a_boundary_comes_out_like_an_unbroken_one(
+        self, local: tuple[LocalPlace, Outcome], boundary: str
+    ) -> None:
+        """A process dies there, another one goes on, and nothing is asked, done or kept twice."""
+        place, unbroken = local
+        last = place.occurrences(boundary)
+        assert last, f"no run reached {boundary}"
+        for occurrence in range(1, last + 1) if self.every_occurrence else sorted({1, last}):
+            crash_at(place, unbroken, Fault(boundary, occurrence), memory=True)
+
+    @pytest.mark.parametrize("fault", ON_THE_PLANE, ids=str)
+    def test_a_worker_that_is_killed_at_a_boundary_is_retried_and_comes_out_like_an_unbroken_one(
+        self, plane: tuple[PlanePlace, Outcome], fault: Fault
+    ) -> None:
+        """A worker dies there, Flyte retries, and nothing is asked, done or kept twice."""
+        place, unbroken = plane
+        crash_at(place, unbroken, fault, memory=True)
+
+    @pytest.mark.parametrize("mode", list(MODES))
+    def test_what_the_backend_remembers_makes_no_difference(
+        self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane, mode: str
+    ) -> None:
+        """A retry needs nothing of the backend but its own records."""
+        place, unbroken = plane
+        the_plane.set_modes(MODES[mode])
+        try:
+            crash_at(place, unbroken, Fault("after-record", 6), memory=True)
+        finally:
+            the_plane.set_modes(Modes())
+
+    def test_nothing_recorded_repeats_when_the_plane_itself_is_killed_in_mid_run(
+        self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane, server: ModelServer
+    ) -> None:
+        """The plane is killed and started again, and the run goes on."""
+        place, unbroken = plane
+        run = place.start(memory=True)
+        deadline = time.monotonic() + 120
+        while server.journal.count() < 2:
+            assert time.monotonic() < deadline, "the run did not get to its second turn"
+            time.sleep(0.02)
+        the_plane.kill()
+        the_plane.start()
+        compare(unbroken, place.finish(run))
+
+    def test_local_runs_and_workers_come_to_the_same(
+        self, local: tuple[LocalPlace, Outcome], plane: tuple[PlanePlace, Outcome]
+    ) -> None:
+        """A laptop and a cluster differ in nothing that a caller sees."""
+        assert local[1].answer == plane[1].answer
+        assert local[1].effects == plane[1].effects
+        assert local[1].usage == plane[1].usage
+        assert local[1].transcript == plane[1].transcript
+
+    def test_the_worker_of_a_tool_does_not_load_the_sdk(
+        self, start: Callable[..., Any], server: ModelServer, the_plane: LocalPlane
+    ) -> None:
+        """Each call of a tool would pay the SDK's import."""
+        server.script("which", Reply(calls=(call("loaded"),)), Reply("done"))
+        run = start("which")
+        assert run.phase == "succeeded", the_plane.worker_log(run.name)
+        assert run.outputs()[0] == "[]"
+
+    def test_a_second_run_whose_actions_have_the_same_names_is_no_repeat(
+        self, start: Callable[..., Any], server: ModelServer, the_plane: LocalPlane
+    ) -> None:
+        """On a cluster the agent's action is `a0` in every run, and these two have equal inputs as well."""
+        server.script("hello", Reply("hello"), Reply("hello"), repeat_last=True)
+        for _ in range(2):
+            run = start("hello", memory_key="twice")
+            assert run.phase == "succeeded", the_plane.worker_log(run.name)
+            assert run.outputs()[0] == "hello"
+        assert len(kept_messages(the_plane.data / "agents", "twice")) == 4
+
+    def test_a_failing_tool_leaves_no_sibling_behind(
+        self, start: Callable[..., Any], server: ModelServer, the_plane: LocalPlane, tmp_path: Path
+    ) -> None:
+        """The sibling is a process of its own, which would sleep for ten minutes."""
+        calls = (call("slow", folder=str(tmp_path)), call("failing", folder=str(tmp_path)))
+        server.script("both", Reply(calls=calls))
+        run = start("both")
+        assert run.phase == "failed"
+        assert "this one fails" in the_plane.worker_log(run.name)
+        worker = Path("/proc", (tmp_path / "slow").read_text(), "stat")
+        deadline = time.monotonic() + 60
+        while worker.exists() and worker.read_text().split()[2] != "Z":
+            assert time.monotonic() < deadline, "the sibling runs on"
+            time.sleep(0.1)
