@@ -17,7 +17,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import flyte.extend
 import pytest
 
-from flyteplugins.agents.core import AgentTool, NativeTool, as_agent_tool
+from flyteplugins.agents.core import AgentTool, NativeTool, as_agent_tool, tool_list
 
 if TYPE_CHECKING:
     from .conftest import Attempts
@@ -232,3 +232,19 @@ def test_an_agent_tool_is_immutable_under_copies(app: Any) -> None:
     agent_tool = app.get_weather.__agent_tool__
     assert copy.copy(agent_tool) is agent_tool
     assert copy.deepcopy([agent_tool])[0] is agent_tool
+
+
+@pytest.mark.parametrize("tools", ["search", {"search": 1}, print, None, 5])
+def test_tools_that_are_no_list_are_refused(tools: Any) -> None:
+    with pytest.raises(TypeError, match=r"give a list of tools, such as tools=\[get_weather\]"):
+        tool_list(tools)
+
+
+def test_a_lone_tool_is_no_list_and_any_iterable_of_tools_is_one() -> None:
+    def say(text: str) -> str:
+        return text
+
+    lone = NativeTool.of(say, sdk="json", factory=f"{__name__}:none", name="say", description="Say it.")
+    with pytest.raises(TypeError, match="tools is NativeTool; give a list of tools"):
+        tool_list(lone)
+    assert [item is lone for item in tool_list(iter([lone]))] == [True]

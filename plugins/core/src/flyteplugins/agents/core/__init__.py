@@ -69,7 +69,8 @@ if TYPE_CHECKING:
         Writer,
         import_v0_list,
     )
-    from ._native import NativeTool
+    from ._native import NativeTool, tool_list
+    from ._options import CommonOptions
     from ._recorder import Codec, DefaultErrorCodec, ErrorCodec, JsonCodec, Recorded, Recorder
     from ._render import render_result
     from ._report import ReportTimeline, flush_report
@@ -104,6 +105,7 @@ __all__ = [
     "AgentRun",
     "Budget",
     "OnToolError",
+    "CommonOptions",
     "RunUsage",
     "Spent",
     "TaskScope",
@@ -151,6 +153,7 @@ __all__ = [
     "register_control_flow",
     "render_result",
     "tool_schema",
+    "tool_list",
     # memory
     "AuditAction",
     "AuditEntry",
@@ -207,6 +210,8 @@ __all__ = [
 ]
 
 _WHERE = {
+    "tool_list": "_native",
+    "CommonOptions": "_options",
     "Budget": "_budget",
     "BudgetExceededError": "_budget",
     "Spent": "_budget",

@@ -10,14 +10,30 @@ from __future__ import annotations
 import copy
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import wrapt
 
-from ._tools import AgentTool
+from ._hidden import context_parameters
+from ._tools import AgentTool, as_agent_tool
 
-__all__ = ["NativeTool"]
+__all__ = ["NativeTool", "tool_list"]
+
+
+def tool_list(tools: Iterable[Any]) -> list[Any]:
+    """What `run_agent` was given as `tools`, which has to be several.
+
+    Args:
+        tools: Any iterable of tools.
+
+    Raises:
+        TypeError: It is a single tool, text, or nothing that can be gone through.
+    """
+    lone = issubclass(type(tools), NativeTool) or isinstance(tools, (str, bytes, Mapping)) or callable(tools)
+    if lone or not isinstance(tools, Iterable):
+        raise TypeError(f"tools is {type(tools).__name__}; give a list of tools, such as tools=[get_weather].")
+    return list(tools)
 
 
 class NativeTool(wrapt.LazyObjectProxy[Any]):
@@ -41,6 +57,36 @@ class NativeTool(wrapt.LazyObjectProxy[Any]):
         self._self_sdk = sdk
         self._self_factory = factory
         self._self_options = options
+
+    @classmethod
+    def of(
+        cls,
+        target: Callable[..., Any],
+        *,
+        sdk: str,
+        factory: str,
+        context_types: Collection[str] = (),
+        native: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> NativeTool:
+        """Make the tool of a task or a callable, or rename one that exists.
+
+        Args:
+            target: An `@env.task` function, a callable, or a tool.
+            sdk: The SDK's top-level module.
+            factory: As for the class.
+            context_types: The SDK's context types, as `module.Name`: the model is not told of parameters that take them.
+            native: What the adapter's factory takes besides; a tool that is renamed keeps its own.
+            options: Keywords of `AgentTool`. One that is `None` is left as it is, or at its default.
+
+        Raises:
+            TypeError: `target` is neither a task nor a callable, or a task takes the SDK's context.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        if hidden := context_parameters(target, context_types):
+            given["hidden"] = hidden
+        kept = getattr(target, "_self_options", {})
+        return cls(as_agent_tool(target, **given), sdk=sdk, factory=factory, options={**kept, **(native or {})})
 
     @property
     def __agent_tool__(self) -> AgentTool:

@@ -11,7 +11,7 @@ from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
-from flyteplugins.agents.core import NativeTool
+from flyteplugins.agents.core import NativeTool, tool_list
 from langchain.agents import create_agent
 
 from ._request import normal_messages
@@ -61,7 +61,7 @@ def build_graph(
             )
         given["response_format"] = output_type
     build = cast("Callable[..., Pregel[Any, Any, Any, Any]]", create_agent)
-    made = [_as_tool(item) for item in tools]
+    made = [_as_tool(item) for item in tool_list(tools)]
     try:
         return build(model=model, tools=made, system_prompt=instructions, name=name, **given)
     except ValueError as error:

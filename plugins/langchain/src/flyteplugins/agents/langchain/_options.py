@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import Budget, EventSink, OnToolError, Retention
+from flyteplugins.agents.core import CommonOptions
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -19,18 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["AgentOptions", "RunOptions"]
 
 
-class RunOptions(TypedDict, total=False):
+class RunOptions(CommonOptions, total=False):
     """What applies to a pre-built graph as well. `run_agent` says what each means."""
 
-    durable: bool
-    observability: bool | Literal["structure"]
-    memory_key: str | None
-    memory_required: bool
-    memory_retention: Retention | None
-    budget: Budget | None
-    on_event: EventSink | None
-    on_tool_error: OnToolError
-    max_concurrent_tools: int | None
     stream: bool
     config: RunnableConfig | None
     context: Any

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from flyteplugins.agents.core import NativeTool, OnUnknown, as_agent_tool, context_parameters
+from flyteplugins.agents.core import NativeTool, OnUnknown
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -106,20 +106,17 @@ def tool(
             f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
         )
     _check_result(target)
-    native_options = {**getattr(target, "_self_options", {}), **options}
-    given: dict[str, Any] = {}
-    if name is not None:
-        given["name"] = name
-    if description is not None:
-        given["description"] = description
-    if not durable:
-        given["durable"] = durable
-    if on_unknown != "retry":
-        given["on_unknown"] = on_unknown
-    hidden = context_parameters(target, _CONTEXT_TYPES)
-    if hidden:
-        given["hidden"] = hidden
-    made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
+    made = NativeTool.of(
+        target,
+        sdk=_SDK,
+        factory=_FACTORY,
+        context_types=_CONTEXT_TYPES,
+        native=options,
+        name=name,
+        description=description,
+        durable=None if durable else False,
+        on_unknown=None if on_unknown == "retry" else on_unknown,
+    )
     return cast("FlyteTool", made)
 
 

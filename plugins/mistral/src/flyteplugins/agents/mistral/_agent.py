@@ -13,7 +13,7 @@ from mistralai.extra.run.context import RunContext
 from mistralai.extra.run.tools import RunMCPTool
 from pydantic import TypeAdapter
 
-from flyteplugins.agents.core import AgentTool
+from flyteplugins.agents.core import AgentTool, tool_list
 
 from ._function_tools import LocalTool, McpTool
 from ._mcp import McpConnection, is_mcp_client
@@ -220,7 +220,7 @@ def _with_tools(built: BuiltAgent, tools: Iterable[Any]) -> BuiltAgent:
     local = dict(built.tools)
     hosted: list[Any] = list(built.hosted)
     servers: list[McpConnection] = list(built.servers)
-    for item in tools:
+    for item in tool_list(tools):
         if isinstance(item, Mapping):
             item = _TOOL.validate_python(item)
         if isinstance(item, FunctionTool):

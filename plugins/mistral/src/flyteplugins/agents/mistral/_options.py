@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import Budget, EventSink, OnToolError, Retention
+from flyteplugins.agents.core import CommonOptions
 
 if TYPE_CHECKING:
     from mistralai.client import Mistral
@@ -15,21 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["AgentOptions", "RunOptions"]
 
 
-class RunOptions(TypedDict, total=False):
+class RunOptions(CommonOptions, total=False):
     """What applies to a pre-built agent as well. `run_agent` says what each means."""
 
     tools: Sequence[Any]
-    durable: bool
-    observability: bool | Literal["structure"]
-    memory_key: str | None
-    memory_required: bool
-    memory_retention: Retention | None
-    budget: Budget | None
-    on_event: EventSink | None
-    on_tool_error: OnToolError
-    max_concurrent_tools: int | None
     max_turns: int | None
-    streaming: bool
+    streaming: bool | None
     server_state: bool
     conversation_id: str | None
     agent_version: str | int | None

@@ -88,7 +88,7 @@ async def run_agent(
     max_concurrent_tools: int | None = None,
     full_result: bool = False,
     max_turns: int | None = DEFAULT_MAX_TURNS,
-    streaming: bool = False,
+    streaming: bool | None = None,
     server_state: bool = False,
     conversation_id: str | None = None,
     agent_id: str | None = None,
@@ -132,7 +132,8 @@ async def run_agent(
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the SDK's own `RunResult`.
         max_turns: How many turns the run may take; `None` for no limit.
-        streaming: Whether turns are streamed, so that `on_event` gets the text as it arrives.
+        streaming: Whether turns are streamed, so that `on_event` gets the text as it arrives; if there is an `on_event`, by
+            default.
         server_state: Whether the server keeps the conversation, and each turn appends to it.
         conversation_id: A conversation on the server that the run continues; implies `server_state`.
         agent_id: An agent on the server. It is read and never changed: tools that it does not have are sent with the request.
@@ -220,7 +221,7 @@ async def run_agent(
             configuration=configuration,
             kept_alive=kept_alive,
             remembered=memory.history,
-            streaming=streaming,
+            streaming=on_event is not None if streaming is None else streaming,
             server_state=server_state,
             max_turns=max_turns,
             metadata=metadata,

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast, overload
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, as_agent_tool
+from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown
 
 __all__ = ["FlyteTool", "native_tool", "tool"]
 
@@ -94,16 +94,15 @@ def tool(
         return lambda function: tool(
             function, name=name, description=description, durable=durable, on_unknown=on_unknown
         )
-    given: dict[str, Any] = {}
-    if name is not None:
-        given["name"] = name
-    if description is not None:
-        given["description"] = description
-    if not durable:
-        given["durable"] = durable
-    if on_unknown != "retry":
-        given["on_unknown"] = on_unknown
-    made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY)
+    made = NativeTool.of(
+        target,
+        sdk=_SDK,
+        factory=_FACTORY,
+        name=name,
+        description=description,
+        durable=None if durable else False,
+        on_unknown=None if on_unknown == "retry" else on_unknown,
+    )
     return cast("FlyteTool", made)
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from agents import Agent, AgentOutputSchemaBase, Tool
 from agents.mcp import MCPServer
 
-from flyteplugins.agents.core import NativeTool
+from flyteplugins.agents.core import NativeTool, tool_list
 
 from ._tool import tool as make_tool
 
@@ -70,7 +70,7 @@ def build_agent(
 def _sort_tools(tools: Sequence[Any]) -> tuple[list[Any], list[MCPServer]]:
     functions: list[Any] = []
     servers: list[MCPServer] = []
-    for item in tools:
+    for item in tool_list(tools):
         if isinstance(item, MCPServer):
             servers.append(item)
         elif isinstance(item, (NativeTool, *_TOOL_TYPES)):

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from flyteplugins.agents.core import NativeTool, as_agent_tool, context_parameters
+from flyteplugins.agents.core import NativeTool
 
 if TYPE_CHECKING:
     from agents import FunctionTool
@@ -100,22 +100,18 @@ def tool(
     name = name if name is not None else options.pop("name_override", None)
     description = description if description is not None else options.pop("description_override", None)
     documented = _documented(options)
-    native_options = {**getattr(target, "_self_options", {}), **_check_options(options)}
-    given: dict[str, Any] = {}
-    if name is not None:
-        given["name"] = name
-    if description is not None:
-        given["description"] = description
-    if not durable:
-        given["durable"] = durable
-    if on_unknown != "retry":
-        given["on_unknown"] = on_unknown
-    if documented is not None:
-        given["documented"] = documented
-    hidden = context_parameters(target, _CONTEXT_TYPES)
-    if hidden:
-        given["hidden"] = hidden
-    made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
+    made = NativeTool.of(
+        target,
+        sdk=_SDK,
+        factory=_FACTORY,
+        context_types=_CONTEXT_TYPES,
+        native=_check_options(options),
+        name=name,
+        description=description,
+        durable=None if durable else False,
+        on_unknown=None if on_unknown == "retry" else on_unknown,
+        documented=documented,
+    )
     return cast("FlyteTool", made)
 
 

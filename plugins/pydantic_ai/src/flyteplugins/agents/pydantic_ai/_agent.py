@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flyteplugins.agents.core import NativeTool
+from flyteplugins.agents.core import NativeTool, tool_list
 from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
@@ -67,7 +67,7 @@ def sort_tools(tools: Sequence[Any]) -> list[AbstractToolset[Any]]:
     """
     functions: list[Any] = []
     toolsets: list[AbstractToolset[Any]] = []
-    for item in tools:
+    for item in tool_list(tools):
         if isinstance(item, AbstractToolset):
             toolsets.append(item)
         elif isinstance(item, (NativeTool, Tool)):

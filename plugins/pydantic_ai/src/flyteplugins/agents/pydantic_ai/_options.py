@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from flyteplugins.agents.core import Budget, EventSink, OnToolError, Retention
+from flyteplugins.agents.core import CommonOptions
 
 if TYPE_CHECKING:
     from pydantic_ai import DeferredToolResults, UsageLimits
@@ -39,19 +39,10 @@ class SDKOptions(TypedDict, total=False):
     workspace: Any
 
 
-class RunOptions(SDKOptions, total=False):
+class RunOptions(SDKOptions, CommonOptions, total=False):
     """What applies to a pre-built agent as well. `run_agent` says what each means."""
 
     tools: Sequence[Any]
-    durable: bool
-    observability: bool | Literal["structure"]
-    memory_key: str | None
-    memory_required: bool
-    memory_retention: Retention | None
-    budget: Budget | None
-    on_event: EventSink | None
-    on_tool_error: OnToolError
-    max_concurrent_tools: int | None
 
 
 class AgentOptions(RunOptions, total=False):

@@ -9,8 +9,6 @@ from flyteplugins.agents.core import (
     AgentTool,
     NativeTool,
     OnUnknown,
-    as_agent_tool,
-    context_parameters,
     register_control_flow,
 )
 
@@ -103,20 +101,17 @@ def tool(
         return lambda function: tool(
             function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
         )
-    native_options = {**getattr(target, "_self_options", {}), **_check_options(options)}
-    given: dict[str, Any] = {}
-    if name is not None:
-        given["name"] = name
-    if description is not None:
-        given["description"] = description
-    if not durable:
-        given["durable"] = durable
-    if on_unknown != "retry":
-        given["on_unknown"] = on_unknown
-    hidden = context_parameters(target, _CONTEXT_TYPES)
-    if hidden:
-        given["hidden"] = hidden
-    made = NativeTool(as_agent_tool(target, **given), sdk=_SDK, factory=_FACTORY, options=native_options)
+    made = NativeTool.of(
+        target,
+        sdk=_SDK,
+        factory=_FACTORY,
+        context_types=_CONTEXT_TYPES,
+        native=_check_options(options),
+        name=name,
+        description=description,
+        durable=None if durable else False,
+        on_unknown=None if on_unknown == "retry" else on_unknown,
+    )
     return cast("FlyteTool", made)
 
 
