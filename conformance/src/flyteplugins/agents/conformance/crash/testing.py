@@ -164,7 +164,8 @@ class CrashSuite:
     def small(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModuleType]:
         """The folder and the module of a program with a few small tools."""
         folder = tmp_path_factory.mktemp("small")
-        file = folder / f"small_{self.dialogue.adapter}.py"
+        # Two classes may have one adapter, and a module of a name is imported once.
+        file = folder / f"small_{type(self).__name__}.py"
         file.write_text(_PROGRAM.format(adapter=self.dialogue.adapter, model=self.dialogue.model, sdk=repr(self.sdk)))
         return folder, load_flow(file)
 
