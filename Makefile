@@ -8,6 +8,10 @@ DISTS  := $(patsubst %/pyproject.toml,%,$(sort $(wildcard plugins/*/pyproject.to
 JOBS   ?= 2
 MINUTES ?= 5
 
+# Tests start hundreds of workers. Where this is set, as in many container images, each would compile its SDK anew, which takes
+# several times as long as all that it does afterwards.
+unexport PYTHONDONTWRITEBYTECODE
+
 #   make breakages  breaks the source in each listed way, and sees that the tests notice
 #   make crash      kills an agent at every boundary, and prints a table; make soak kills at random
 .PHONY: chat test bench breakages crash soak lint format types lock clean setup-run setup-test

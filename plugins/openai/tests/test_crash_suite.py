@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from flyteplugins.agents.conformance.crash import Dialogue, LocalPlace, PlanePlace, crash_at
+from flyteplugins.agents.conformance.crash import BOUNDARIES, Dialogue, LocalPlace, Outcome, PlanePlace, crash_at
 from flyteplugins.agents.conformance.crash.testing import CrashSuite
 from flyteplugins.agents.conformance.faults import Fault
 from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
@@ -46,3 +47,17 @@ class TestCrash(CrashSuite):
         unbroken = place.run(memory=True)
         assert sum(kind == "text delta" for kind, _ in unbroken.told) == 4
         crash_at(place, unbroken, Fault("after-record", 6), memory=True)
+
+    def test_processes_that_start_from_nothing_reach_the_same_boundaries(
+        self, local: tuple[LocalPlace, Outcome], server: ModelServer, tmp_path: Path
+    ) -> None:
+        """`make crash` starts them so, and a boundary that is never reached would show nothing."""
+        forked, unbroken = local
+        (tmp_path / "home").mkdir()
+        runs = LocalRuns(tmp_path / "home", server.env())
+        fresh = LocalPlace(self.dialogue, runs, server, tmp_path)
+        try:
+            assert fresh.run(memory=True) == unbroken
+        finally:
+            runs.remove()
+        assert fresh.boundaries() == {boundary.name: forked.occurrences(boundary.name) for boundary in BOUNDARIES}

@@ -17,6 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from . import faults
+from .faults import POINTS_VARIABLE
+
 __all__ = ["METADATA", "ForkServer", "LocalRuns", "ProcessOutcome"]
 
 METADATA = Path("/tmp/flyte/metadata")
@@ -150,6 +153,8 @@ class LocalRuns:
             status = server.run(command, env=environment, cwd=file.parent, output=output)
         else:
             environment["PYTHONHASHSEED"] = str(self._started)
+            if POINTS_VARIABLE in environment:  # a fork server installs them itself
+                command = [sys.executable, "-m", faults.__name__, *command]
             with output.open("wb") as log:
                 status = subprocess.run(
                     command,

@@ -93,6 +93,10 @@ def matrix(dialogue: Dialogue, table: Path | None) -> int:
                 counts = place.boundaries()
                 for boundary in BOUNDARIES:
                     passed, total = 0, counts.get(boundary.name, 0)
+                    if not total and (variant.memory or "commit" not in boundary.name):
+                        raise SystemExit(
+                            f"{column}, {variant.name}: no run reached {boundary.name}, so nothing is shown."
+                        )
                     for occurrence in range(1, total + 1):
                         try:
                             crash_at(place, unbroken, Fault(boundary.name, occurrence), memory=variant.memory)
@@ -100,7 +104,7 @@ def matrix(dialogue: Dialogue, table: Path | None) -> int:
                         except AssertionError as error:
                             print(f"{column}, {variant.name}: {error}", flush=True)
                     failures += total - passed
-                    cell = f"{passed} of {total}"
+                    cell = f"{passed} of {total}" if total else "none"
                     key = (boundary.name, column)
                     cells[key] = f"{cells[key]} · {cell}" if key in cells else cell
                     print(f"{boundary.name:14} {column:26} {variant.name:14} {cell}", flush=True)

@@ -121,14 +121,16 @@ class CrashSuite:
     every_occurrence: ClassVar[bool] = False
 
     @pytest.fixture(scope="class")
-    def server(self) -> Iterator[ModelServer]:
+    @classmethod
+    def server(cls) -> Iterator[ModelServer]:
         """The model server of the class's tests."""
         with ModelServer() as server:
             yield server
 
     @pytest.fixture(scope="class")
+    @classmethod
     def local(
-        self,
+        cls,
         server: ModelServer,
         fork_servers: Callable[..., tuple[ForkServer, ...]],
         sdk_modules: tuple[str, ...],
@@ -136,12 +138,13 @@ class CrashSuite:
     ) -> Iterator[tuple[LocalPlace, Outcome]]:
         """A place for local runs, and what comes of an unbroken one."""
         runs = LocalRuns(tmp_path_factory.mktemp("home"), server.env(), fork_servers(*sdk_modules))
-        place = LocalPlace(self.dialogue, runs, server, tmp_path_factory.mktemp("crash"))
+        place = LocalPlace(cls.dialogue, runs, server, tmp_path_factory.mktemp("crash"))
         yield place, place.run(memory=True)
         runs.remove()
 
     @pytest.fixture(scope="class")
-    def the_plane(self, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
+    @classmethod
+    def the_plane(cls, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
         """A control plane."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
@@ -153,20 +156,22 @@ class CrashSuite:
                 plane.close()
 
     @pytest.fixture(scope="class")
+    @classmethod
     def plane(
-        self, server: ModelServer, the_plane: LocalPlane, tmp_path_factory: pytest.TempPathFactory
+        cls, server: ModelServer, the_plane: LocalPlane, tmp_path_factory: pytest.TempPathFactory
     ) -> tuple[PlanePlace, Outcome]:
         """A place for runs on the plane, and what comes of an unbroken one."""
-        place = PlanePlace(self.dialogue, the_plane, server, tmp_path_factory.mktemp("crash"))
+        place = PlanePlace(cls.dialogue, the_plane, server, tmp_path_factory.mktemp("crash"))
         return place, place.run(memory=True)
 
     @pytest.fixture(scope="class")
-    def small(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModuleType]:
+    @classmethod
+    def small(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModuleType]:
         """The folder and the module of a program with a few small tools."""
         folder = tmp_path_factory.mktemp("small")
         # Two classes may have one adapter, and a module of a name is imported once.
-        file = folder / f"small_{type(self).__name__}.py"
-        file.write_text(_PROGRAM.format(adapter=self.dialogue.adapter, model=self.dialogue.model, sdk=repr(self.sdk)))
+        file = folder / f"small_{cls.__name__}.py"
+        file.write_text(_PROGRAM.format(adapter=cls.dialogue.adapter, model=cls.dialogue.model, sdk=repr(cls.sdk)))
         return folder, load_flow(file)
 
     @pytest.fixture
