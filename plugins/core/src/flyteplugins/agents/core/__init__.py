@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._arguments import check_arguments
     from ._budget import Budget, BudgetExceededError, Spent
     from ._canonical import (
         JSON,
@@ -129,6 +130,7 @@ __all__ = [
     "StreamEnd",
     "SubclassViews",
     "canonical_json",
+    "check_arguments",
     "digest",
     "endpoint_identity",
     "fingerprint",
@@ -210,6 +212,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "check_arguments": "_arguments",
     "tool_list": "_native",
     "CommonOptions": "_options",
     "Budget": "_budget",

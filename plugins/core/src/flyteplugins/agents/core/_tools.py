@@ -120,6 +120,11 @@ class AgentTool:
             self.task: AnyTask | None = target
             self.function: Callable[..., Any] = target.func
             attach_tool_resolver(target)
+        elif isinstance(target, type):
+            raise TypeError(
+                f"A tool is made of a Flyte task or a callable, and {target.__qualname__} is a class. Give a function, or a "
+                "method of an instance."
+            )
         elif callable(target):
             self.task = None
             self.function = target

@@ -17,6 +17,7 @@ from flyteplugins.agents.core import (
     Retention,
     RunMemory,
     agent_run,
+    check_arguments,
     run_coro_sync,
 )
 
@@ -164,6 +165,16 @@ async def run_agent(
     from ._seams import install
     from ._session import SDK, import_v0, load_history, new_messages, repair_messages
 
+    check_arguments(
+        input=input,
+        model=model,
+        instructions=instructions,
+        name=name,
+        durable=durable,
+        full_result=full_result,
+        memory_required=memory_required,
+        memory_retention=memory_retention,
+    )
     graph = build_graph(
         agent=agent,
         tools=tools,

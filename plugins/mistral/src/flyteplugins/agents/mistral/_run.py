@@ -14,6 +14,7 @@ from flyteplugins.agents.core import (
     Retention,
     RunMemory,
     agent_run,
+    check_arguments,
     run_coro_sync,
 )
 
@@ -167,6 +168,17 @@ async def run_agent(
     from ._session import SDK, import_v0, repair_entries
     from ._turns import take_turns
 
+    check_arguments(
+        input=input,
+        model=model,
+        instructions=instructions,
+        name=name,
+        max_turns=max_turns,
+        durable=durable,
+        full_result=full_result,
+        memory_required=memory_required,
+        memory_retention=memory_retention,
+    )
     entries = input_entries(input)
     if conversation_id is not None and memory_key is not None:
         raise ValueError(

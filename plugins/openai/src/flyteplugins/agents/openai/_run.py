@@ -145,7 +145,7 @@ async def run_agent(
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's.
     """
-    from flyteplugins.agents.core import RunMemory, agent_run, import_v0_list
+    from flyteplugins.agents.core import RunMemory, agent_run, check_arguments, import_v0_list
 
     from ._agent import build_agent, configuration
     from ._codec import OpenAIErrorCodec
@@ -157,6 +157,17 @@ async def run_agent(
     from ._tracing import default_run_config, spans_told
     from ._user_session import hold
 
+    check_arguments(
+        input=input,
+        model=model,
+        instructions=instructions,
+        name=name,
+        max_turns=max_turns,
+        durable=durable,
+        full_result=full_result,
+        memory_required=memory_required,
+        memory_retention=memory_retention,
+    )
     if session is not None and memory_key is not None:
         raise ValueError(
             "run_agent was given session= and memory_key=, which both hold the conversation. Give one of them."

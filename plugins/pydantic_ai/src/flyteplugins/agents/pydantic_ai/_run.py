@@ -16,6 +16,7 @@ from flyteplugins.agents.core import (
     Retention,
     RunMemory,
     agent_run,
+    check_arguments,
     run_coro_sync,
 )
 
@@ -159,6 +160,16 @@ async def run_agent(
     from ._repair import import_history, repair_for
     from ._request import input_identity
 
+    check_arguments(
+        input="" if input is None else input,
+        model=model,
+        instructions=instructions,
+        name=name,
+        durable=durable,
+        full_result=full_result,
+        memory_required=memory_required,
+        memory_retention=memory_retention,
+    )
     _check_options(run_options)
     built = build_agent(agent=agent, model=model, instructions=instructions, name=name, output_type=output_type)
     toolsets = [*sort_tools(tools), *(run_options.pop("toolsets", None) or ())]
