@@ -206,7 +206,7 @@ async def test_streamed_text_arrives_in_pieces_and_again_when_it_is_replayed(
 @EVERY_MODE
 @pytest.mark.parametrize("fault", [Fault.rate_limit(), Fault.error(500), Fault.error(503), Fault.reset()], ids=str)
 async def test_a_request_that_the_provider_did_not_answer_is_repeated_in_place(
-    model_env: ModelServer, fault: Fault, streaming: bool, server_state: bool
+    model_env: ModelServer, fault: Fault, streaming: bool, server_state: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     a_sum(model_env)
     model_env.fault(fault, turn=1)
@@ -217,6 +217,7 @@ async def test_a_request_that_the_provider_did_not_answer_is_repeated_in_place(
     assert answer.text == "It is 10."
     assert [turn.error for turn in answer.turns] == [None] * 3
     assert model_env.journal.per_turn(user="sum") == {1: 2, 2: 1, 3: 2}
+    assert caplog.text.count("Mistral is asked again, for the first time: ") == 2
 
 
 @BOTH

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flyteplugins.agents.conformance.crash import BOUNDARIES, Dialogue, LocalPlace, Outcome, PlanePlace, crash_at
-from flyteplugins.agents.conformance.crash.testing import CrashSuite
+from flyteplugins.agents.conformance.crash.testing import ThoroughCrashSuite
 from flyteplugins.agents.conformance.faults import Fault
 from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
@@ -17,10 +17,9 @@ from flyteplugins.agents.conformance.plane import LocalPlane
 STREAMED = Dialogue("openai", model="gpt-4.1", streamed=True)
 
 
-class TestCrash(CrashSuite):
+class TestCrash(ThoroughCrashSuite):
     dialogue = Dialogue("openai", model="gpt-4.1")
     sdk = ("agents", "openai")
-    every_occurrence = True
 
     @pytest.mark.parametrize(
         "fault", [Fault("after-call", 5), Fault("after-record", 4), Fault("before-call", 8)], ids=str

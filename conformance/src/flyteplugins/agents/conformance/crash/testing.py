@@ -32,7 +32,7 @@ from ._dialogue import Dialogue, Outcome
 from ._places import LocalPlace, PlanePlace, kept_messages
 from ._suite import compare, crash_at
 
-__all__ = ["CrashSuite"]
+__all__ = ["CrashSuite", "ThoroughCrashSuite"]
 
 ON_THE_PLANE = (
     Fault("before-call", 2),
@@ -207,31 +207,11 @@ class CrashSuite:
         place, unbroken = plane
         crash_at(place, unbroken, fault, memory=True)
 
-    @pytest.mark.parametrize("mode", list(MODES))
-    def test_what_the_backend_remembers_makes_no_difference(
-        self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane, mode: str
+    def test_a_backend_that_is_late_and_forgets_makes_no_difference(
+        self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane
     ) -> None:
         """A retry needs nothing of the backend but its own records."""
-        place, unbroken = plane
-        the_plane.set_modes(MODES[mode])
-        try:
-            crash_at(place, unbroken, Fault("after-record", 6), memory=True)
-        finally:
-            the_plane.set_modes(Modes())
-
-    def test_nothing_recorded_repeats_when_the_plane_itself_is_killed_in_mid_run(
-        self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane, server: ModelServer
-    ) -> None:
-        """The plane is killed and started again, and the run goes on."""
-        place, unbroken = plane
-        run = place.start(memory=True)
-        deadline = time.monotonic() + 120
-        while server.journal.count() < 2:
-            assert time.monotonic() < deadline, "the run did not get to its second turn"
-            time.sleep(0.02)
-        the_plane.kill()
-        the_plane.start()
-        compare(unbroken, place.finish(run))
+        retried_with(Modes(snapshot_delay=7, forget_children_after=0), plane, the_plane)
 
     def test_local_runs_and_workers_come_to_the_same(
         self, local: tuple[LocalPlace, Outcome], plane: tuple[PlanePlace, Outcome]
@@ -276,3 +256,44 @@ class CrashSuite:
         while worker.exists() and worker.read_text().split()[2] != "Z":
             assert time.monotonic() < deadline, "the sibling runs on"
             time.sleep(0.1)
+
+
+class ThoroughCrashSuite(CrashSuite):
+    """More of the same, which is about the runtime more than about an adapter: one adapter's tests take it in.
+
+    Each occurrence of a boundary is a place to die at, each way of the backend's to forget is tried by itself, and the control
+    plane dies as well.
+    """
+
+    every_occurrence = True
+
+    @pytest.mark.parametrize("mode", list(MODES))
+    def test_what_the_backend_remembers_makes_no_difference(
+        self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane, mode: str
+    ) -> None:
+        """A retry needs nothing of the backend but its own records."""
+        retried_with(MODES[mode], plane, the_plane)
+
+    def test_nothing_recorded_repeats_when_the_plane_itself_is_killed_in_mid_run(
+        self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane, server: ModelServer
+    ) -> None:
+        """The plane is killed and started again, and the run goes on."""
+        place, unbroken = plane
+        run = place.start(memory=True)
+        deadline = time.monotonic() + 120
+        while server.journal.count() < 2:
+            assert time.monotonic() < deadline, "the run did not get to its second turn"
+            time.sleep(0.02)
+        the_plane.kill()
+        the_plane.start()
+        compare(unbroken, place.finish(run))
+
+
+def retried_with(modes: Modes, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane) -> None:
+    """Kill a worker on a plane that has some modes, and compare."""
+    place, unbroken = plane
+    the_plane.set_modes(modes)
+    try:
+        crash_at(place, unbroken, Fault("after-record", 6), memory=True)
+    finally:
+        the_plane.set_modes(Modes())

@@ -15,6 +15,7 @@ from typing import Any
 
 import wrapt
 
+from ._cli import show_tasks_of_tools
 from ._hidden import context_parameters
 from ._tools import AgentTool, as_agent_tool
 
@@ -52,6 +53,7 @@ class NativeTool(wrapt.LazyObjectProxy[Any]):
         self, agent_tool: AgentTool, *, sdk: str, factory: str, options: Mapping[str, Any] | None = None
     ) -> None:
         options = dict(options or {})
+        show_tasks_of_tools()
         super().__init__(lambda: _call(factory, agent_tool, options))
         self._self_agent_tool = agent_tool
         self._self_sdk = sdk

@@ -6,6 +6,7 @@ was applied. So requests are sent with its retries off, and repeated here by its
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
@@ -18,6 +19,8 @@ from mistralai.client.utils.retries import PermanentError, TemporaryError, retry
 from flyteplugins.agents.core import ErrorClass
 
 from ._errors import classify
+
+logger = logging.getLogger("flyteplugins.agents")
 
 __all__ = ["DEFAULT_RETRIES", "NO_RETRIES", "Unsettled", "ask_again"]
 
@@ -51,8 +54,13 @@ async def ask_again(ask: Callable[[], Awaitable[T]], retries: RetryConfig | obje
     if config.strategy != "backoff":
         return await ask()
     last: list[Exception] = []
+    repeats = 0
 
     async def once() -> T:
+        nonlocal repeats
+        if last:
+            repeats += 1
+            logger.warning("Mistral is asked again, for the %s time: %s", _ordinal(repeats), _reason(last[0]))
         try:
             return await ask()
         except Unsettled as error:
@@ -86,6 +94,16 @@ def _worth_repeating(error: Exception, config: RetryConfig) -> bool:
             return any(_matches(code, error.status_code) for code in config.status_codes_override)
         return classify(error) is ErrorClass.RETRY_IN_PLACE
     return config.retry_connection_errors and isinstance(error, (httpx2.TransportError, errors.NoResponseError))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, errors.MistralError):
+        return f"it answered with status {error.status_code}."
+    return f"{type(error).__name__}: {error}"
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 def _matches(code: str, status: int) -> bool:
