@@ -914,9 +914,11 @@ async def test_a_call_that_takes_too_long_is_an_outcome_like_others(attempt: Att
 
 async def test_a_call_that_still_runs_when_the_agent_ends_is_cancelled(attempt: Any, start_agent: Any) -> None:
     ends: list[str] = []
+    began = asyncio.Event()
 
     async def slow(name: str) -> str:
         """Take long."""
+        began.set()
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
@@ -926,8 +928,9 @@ async def test_a_call_that_still_runs_when_the_agent_ends_is_cancelled(attempt: 
 
     async def body(fails: bool) -> None:
         async with start_agent(f"fails {fails}"):
+            began.clear()
             call = asyncio.create_task(as_agent_tool(slow).call({"name": str(fails)}))
-            await asyncio.sleep(0.05)
+            await began.wait()
             if fails:
                 raise ValueError("a sibling failed")
             assert not call.done()

@@ -39,7 +39,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from typing_extensions import TypedDict
 
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
-from flyteplugins.agents.core import AgentResult, TextDelta, TurnFinished
+from flyteplugins.agents.core import AgentResult, Event, TextDelta, TurnFinished
 from flyteplugins.agents.pydantic_ai import durable_run, run_agent, tool
 
 RunTask = Callable[..., Any]
@@ -235,9 +235,51 @@ async def test_a_streamed_run_is_told_live_and_replays_as_the_same_events(
     assert all(entry.streamed for entry in model_env.journal.requests())
     assert events[0] == events[1]
     assert {"PartStartEvent", "FunctionToolCallEvent", "FunctionToolResultEvent", "FinalResultEvent"} <= set(events[0])
-    assert ["".join(delta.text for delta in told) for told in deltas] == ["One two three four five six."] * 2
+    assert "".join(delta.text for delta in deltas[0]) == "One two three four five six."
+    assert [delta.text for delta in deltas[0]] == [delta.text for delta in deltas[1]]
     assert len(deltas[0]) > 1
     assert [{delta.replayed for delta in told} for told in deltas] == [{False}, {True}]
+
+
+async def test_a_listener_gets_text_as_it_arrives_and_the_same_pieces_on_a_replay(
+    model_env: ModelServer, run_task: RunTask
+) -> None:
+    model_env.script("go", Reply(calls=(call("lookup", city="Oslo"),)), Reply("One two three four five six.", pieces=4))
+    attempts = Attempts()
+    told: list[list[tuple[str, str, bool]]] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, (TextDelta, TurnFinished)):
+            told[-1].append((event.type, event.text, event.replayed))
+
+    @env.task
+    async def asking() -> str:
+        told.append([])
+        answer = await run_agent("go", model=MODEL, tools=[lookup], on_event=listen, full_result=True)
+        attempts.crash_once()
+        assert answer.usage.replayed.total_tokens > 0
+        return answer.text
+
+    assert await twice(run_task, asking) == "One two three four five six."
+    assert [entry.streamed for entry in model_env.journal.requests()] == [True, True]
+    assert [kind for kind, _, _ in told[0]] == ["turn finished", *["text delta"] * 4, "turn finished"]
+    assert [(kind, text) for kind, text, _ in told[0]] == [(kind, text) for kind, text, _ in told[1]]
+    assert ({replayed for _, _, replayed in told[0]}, {replayed for _, _, replayed in told[1]}) == ({False}, {True})
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+async def test_a_model_that_cannot_stream_is_asked_for_the_whole_where_somebody_listens(
+    run_task: RunTask, fallback: bool
+) -> None:
+    whole: Any = FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("the whole")]))
+
+    @env.task
+    async def asking() -> str:
+        return str(
+            await run_agent("go", model=FallbackModel(whole, whole) if fallback else whole, on_event=lambda event: None)
+        )
+
+    assert await run_task(asking) == "the whole"
 
 
 @pytest.mark.parametrize("how", ["run_stream", "run_stream_events", "iter"])

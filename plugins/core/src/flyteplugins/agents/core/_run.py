@@ -195,6 +195,7 @@ class AgentRun:
         facts: Callable[[T], TurnFacts],
         model: str,
         agent: str = "",
+        pieces: Sequence[str] = (),
     ) -> Recorded[T]:
         """Make a turn, or answer it from its record, and tell of it.
 
@@ -205,6 +206,8 @@ class AgentRun:
             facts: What people and budgets want to know of a response.
             model: The model's name.
             agent: The agent that asks; the agent run's by default.
+            pieces: In what pieces the text arrived, for an SDK whose `call` streams by itself and tells of them. The codec may
+                fill it: it is read when the response is there, and told again where that is from the record.
 
         Returns:
             The response.
@@ -216,6 +219,9 @@ class AgentRun:
             recorded = await self.recorder.record(
                 "turn", fields, call, codec=codec, info=lambda value: facts(value).as_dict()
             )
+            if recorded.replayed:
+                for text in pieces:
+                    await self.emit(TextDelta(run=self.id, agent=agent or self.name, text=text, replayed=True))
             await finished(facts(recorded.value), recorded)
         return recorded
 

@@ -41,7 +41,6 @@ from pydantic_ai.durable_exec import (
     EventStreamHandlerParams,
     ModelCancelSuspendedResponseParams,
     ModelCompactMessagesParams,
-    ModelRequestId,
     ModelRequestParams,
     ResultCodec,
     ToolsetCallToolId,
@@ -63,12 +62,11 @@ from pydantic_ai.toolsets.abstract import ToolsetTool
 from ._codec import dump_messages
 from ._function_tools import record_call, told_to_the_model
 from ._invoker import RECORDS_ITSELF
-from ._model import record_turn, tell_deltas
+from ._model import LISTENED, PIECES, can_stream, record_turn, tell_deltas
 from ._request import json_values, message_identity, model_identity, request_fields
 
 __all__ = ["FlyteDurability"]
 
-T = TypeVar("T")
 ParamsT = TypeVar("ParamsT")
 WireT = TypeVar("WireT")
 ResultT = TypeVar("ResultT")
@@ -183,6 +181,12 @@ class FlyteDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def _model_stream_event_handler(self) -> Any:
         return tell_deltas
+
+    async def _model_request_operation(self, params: ModelRequestParams) -> ModelResponse:
+        """Stream the request where somebody listens, though the SDK needs only the whole response."""
+        if LISTENED.get() and can_stream(await self._resolve_model_for_request(params.model_id, params.run_context)):
+            return await self._model_request_stream_operation(params)
+        return await super()._model_request_operation(params)
 
     # -- toolsets: known by what they are, so that they need no id, and may come with the run
 
@@ -330,7 +334,6 @@ class _BoundOperation(Generic[ParamsT, WireT, ResultT]):
                         settings=params.model_settings,
                         parameters=params.model_request_parameters,
                     ),
-                    streamed=isinstance(operation_id, ModelRequestId) and operation_id.streaming,
                 )
             case ModelCompactMessagesParams():
                 assert self._model is not None
@@ -382,23 +385,26 @@ class _BoundOperation(Generic[ParamsT, WireT, ResultT]):
             "so it would not be recorded. Install a version that its requirements name."
         )
 
-    async def _turn(
-        self, run: AgentRun, params: ParamsT, fields: dict[str, object], *, streamed: bool = False
-    ) -> tuple[ResultT, bool]:
+    async def _turn(self, run: AgentRun, params: ParamsT, fields: dict[str, object]) -> tuple[ResultT, bool]:
         assert self._model is not None
         codec = self._operation.result_codec
+        pieces: list[str] = []
 
         async def call() -> ModelResponse:
-            return cast(ModelResponse, codec.load(codec.dump(await self._operation.handler(params))))
+            token = PIECES.set(pieces)
+            try:
+                return cast(ModelResponse, codec.load(codec.dump(await self._operation.handler(params))))
+            finally:
+                PIECES.reset(token)
 
         recorded = await record_turn(
             run,
             fields,
             call,
-            codec=_OperationCodec(cast("ResultCodec[ModelResponse]", codec)),
+            codec=_TurnCodec(cast("ResultCodec[ModelResponse]", codec), pieces),
             model=self._model,
             agent=self._agent,
-            streamed=streamed,
+            pieces=pieces,
         )
         return cast(ResultT, recorded.value), recorded.replayed
 
@@ -430,16 +436,26 @@ async def _again(_: object) -> None:
     """What an earlier attempt started and left without an outcome is done again."""
 
 
-class _OperationCodec(Generic[T]):
-    """The SDK's codec of an operation's result, as core wants it."""
+class _TurnCodec:
+    """The SDK's codec of a response, as core wants it, with the pieces in which its text arrived.
 
-    def __init__(self, codec: ResultCodec[T]) -> None:
+    Args:
+        codec: The SDK's codec.
+        pieces: What `encode` keeps, and what `decode` fills; stays empty for a turn that was not streamed.
+    """
+
+    def __init__(self, codec: ResultCodec[ModelResponse], pieces: list[str]) -> None:
         self._codec = codec
+        self._pieces = pieces
 
-    def encode(self, value: T) -> JSON:
-        return cast(JSON, self._codec.dump(value))
+    def encode(self, value: ModelResponse) -> JSON:
+        kept = cast(JSON, self._codec.dump(value))
+        return {"response": kept, "pieces": list(self._pieces)} if self._pieces else kept
 
-    def decode(self, payload: JSON) -> T:
+    def decode(self, payload: JSON) -> ModelResponse:
+        if isinstance(payload, dict) and "response" in payload:
+            self._pieces[:] = cast("list[str]", payload["pieces"])
+            payload = payload["response"]
         return self._codec.load(payload)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from flyteplugins.agents.core import AgentRun, Codec, Recorded, TextDelta, TurnFacts, Usage, current_run
@@ -16,12 +17,35 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models import Model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.tools import RunContext
 
 from ._codec import dump_messages
 from ._request import model_name
 
-__all__ = ["record_turn", "response_facts", "tell_deltas"]
+__all__ = ["LISTENED", "PIECES", "can_stream", "record_turn", "response_facts", "tell_deltas"]
+
+LISTENED: ContextVar[bool] = ContextVar("flyteplugins.agents.pydantic_ai.listened", default=False)
+"""Whether the agent run has an `on_event`, for which turns are streamed where the model can do that."""
+
+PIECES: ContextVar[list[str] | None] = ContextVar("flyteplugins.agents.pydantic_ai.pieces", default=None)
+"""The pieces of text of the turn that is being made, for its record."""
+
+
+def can_stream(model: Model) -> bool:
+    """Whether a model may be asked to stream a request that the SDK did not want streamed.
+
+    A fallback model may not: the SDK falls back from a request that fails in the middle, and from a stream only while it opens.
+    """
+    if isinstance(model, FallbackModel):
+        return False
+    if isinstance(model, WrapperModel):
+        return can_stream(model.wrapped)
+    if isinstance(model, FunctionModel):
+        return model.stream_function is not None
+    return type(model).request_stream is not Model.request_stream
 
 
 async def record_turn(
@@ -32,7 +56,7 @@ async def record_turn(
     codec: Codec[ModelResponse],
     model: Model,
     agent: str,
-    streamed: bool = False,
+    pieces: Sequence[str] = (),
 ) -> Recorded[ModelResponse]:
     """Make a model request, or answer it from its record.
 
@@ -43,15 +67,10 @@ async def record_turn(
         codec: How the response is kept.
         model: The model.
         agent: The agent that asks.
-        streamed: Whether the text of a replayed response is told as it would have been live.
+        pieces: The pieces in which the text of a replayed response arrived; known when the response is decoded.
     """
     name = model_name(model)
-    recorded = await run.turn(fields, call, codec=codec, facts=response_facts, model=name, agent=agent)
-    if streamed and recorded.replayed:
-        for part in recorded.value.parts:
-            if isinstance(part, TextPart) and part.content:
-                await run.emit(TextDelta(run=run.id, agent=agent, text=part.content, replayed=True))
-    return recorded
+    return await run.turn(fields, call, codec=codec, facts=response_facts, model=name, agent=agent, pieces=pieces)
 
 
 def response_facts(response: ModelResponse) -> TurnFacts:
@@ -75,9 +94,12 @@ def response_facts(response: ModelResponse) -> TurnFacts:
 async def tell_deltas(context: RunContext[Any], events: AsyncIterable[ModelResponseStreamEvent]) -> None:
     """Tell the event stream of text as it arrives from the model."""
     run = current_run()
+    pieces = PIECES.get()
     agent = (context.agent.name or "") if context.agent is not None else ""
     async for event in events:
         if run is not None and (text := _delta(event)):
+            if pieces is not None:
+                pieces.append(text)
             await run.emit(TextDelta(run=run.id, agent=agent or run.name, text=text))
 
 

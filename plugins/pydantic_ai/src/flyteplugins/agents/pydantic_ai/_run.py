@@ -137,7 +137,8 @@ async def run_agent(
         memory_required: Whether it is an error if there is no place for the memory; else the run goes on without.
         memory_retention: What the memory does not keep: runs over a number or an age. It is removed for good.
         budget: What the run may use: turns, tool calls, tokens, seconds, cost, equal calls. No limit by default.
-        on_event: Called with each event as it happens; a plain or a coroutine function.
+        on_event: Called with each event as it happens, the pieces of the text among them; a plain or a coroutine function.
+            Requests are streamed then, where the model can do that.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the SDK's own result.
@@ -338,13 +339,15 @@ async def durable_run(
         await run.finish(run.turns[-1].text if run.turns else "")
 
 
-def _open(*, on_event: EventSink | None, **options: Any) -> contextlib.AbstractAsyncContextManager[AgentRun]:
+@contextlib.asynccontextmanager
+async def _open(*, on_event: EventSink | None, **options: Any) -> AsyncIterator[AgentRun]:
     from ._errors import CONTROL_FLOW, OUTCOMES, PydanticAIErrorCodec, classify
     from ._function_tools import Listener
+    from ._model import LISTENED
     from ._seams import install
 
     install()
-    return agent_run(
+    opened = agent_run(
         framework=FRAMEWORK,
         classify=classify,
         errors=PydanticAIErrorCodec(),
@@ -353,6 +356,12 @@ def _open(*, on_event: EventSink | None, **options: Any) -> contextlib.AbstractA
         on_event=Listener(on_event),
         **options,
     )
+    token = LISTENED.set(on_event is not None)
+    try:
+        async with opened as run:
+            yield run
+    finally:
+        LISTENED.reset(token)
 
 
 def _check_options(options: SDKOptions) -> None:
