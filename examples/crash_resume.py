@@ -4,14 +4,13 @@
 # See:   the first process dies after the second turn, the next one in a tool, the third one finishes. What an earlier process was
 #        answered is marked `replayed`: the model is not asked for it again, and finished tools do not run again.
 #
-# The name is what makes it the same run: with another name it starts from nothing.
+# The name is what makes it the same run: with another name it starts from nothing. On a cluster Flyte's retries do it.
 # With a key of your own:  export OPENAI_API_KEY=...
 # Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...
 import os
-import tempfile
-from pathlib import Path
 
 import flyte
+import flyte.storage
 
 from flyteplugins.agents.core import Event, ToolCallFinished, TurnFinished
 from flyteplugins.agents.openai import run_agent, tool
@@ -19,11 +18,11 @@ from flyteplugins.agents.openai import run_agent, tool
 env = flyte.TaskEnvironment("crash_resume")
 
 
-def die_once(place: str) -> None:
+async def die_once(place: str) -> None:
     """Kill this process, as a lost machine would, unless an earlier process of the same run died here."""
-    mark = Path(tempfile.gettempdir(), f"crash-resume-{flyte.ctx().action.run_name}-{place.replace(' ', '-')}")
-    if not mark.exists():
-        mark.touch()
+    mark = flyte.storage.join(flyte.ctx().run_base_dir, f"died-{place.replace(' ', '-')}")
+    if not await flyte.storage.exists(mark):
+        await flyte.storage.put_stream(b"dead", to_path=mark)
         print(f"    *** the process dies {place} ***", flush=True)
         os._exit(1)
 
@@ -50,10 +49,10 @@ async def find_hotels(city: str) -> str:
 
 
 @tool
-@env.task(cache="disable")
+@env.task(cache="disable", retries=2)
 async def book_trip(city: str) -> str:
     """Book a trip to a city."""
-    die_once("in book_trip")
+    await die_once("in book_trip")
     return f"Booked: {city}, reference AB12."
 
 
@@ -63,19 +62,19 @@ class Narrator:
     def __init__(self) -> None:
         self.turns = 0
 
-    def __call__(self, event: Event) -> None:
+    async def __call__(self, event: Event) -> None:
         match event:
             case TurnFinished():
                 self.turns += 1
                 what = f"calls {', '.join(event.tool_calls)}" if event.tool_calls else "answers"
                 print(f"    turn {self.turns}: the model {what}{' (replayed)' if event.replayed else ''}", flush=True)
                 if self.turns == 2:
-                    die_once("after turn 2")
+                    await die_once("after turn 2")
             case ToolCallFinished():
                 print(f"    {event.name}: {event.result}{' (replayed)' if event.replayed else ''}", flush=True)
 
 
-@env.task(report=True)
+@env.task(report=True, retries=3)
 async def plan(city: str) -> str:
     return str(
         await run_agent(

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flyte.remote
 import pytest
 
 from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
+from flyteplugins.agents.conformance.plane import LocalPlane
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -69,3 +71,29 @@ def test_every_link_and_folder_that_the_readme_names_exists() -> None:
     targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
     assert [target for target in targets if f"\n{target}:" not in makefile] == []
+
+
+def test_an_agent_of_this_checkout_is_killed_and_goes_on_as_the_readme_says(home: Path, tmp_path: Path) -> None:
+    section = README.partition("## Kill it yourself")[2].partition("\n## ")[0]
+    block = re.search(r"```sh\n(.*?)\n```", section, re.DOTALL)
+    assert block is not None
+    up, run, logs = block[1].splitlines()
+    assert shlex.split(up)[:3] == ["python", "-m", "flyteplugins.agents.conformance.models"]
+    assert " -m flyteplugins.agents.conformance.plane up " in up
+    with ModelServer() as server:
+        plane = LocalPlane(tmp_path / "plane", env=server.env()).start()
+        try:
+            for command in (run, logs):
+                words = shlex.split(command)
+                assert words[:3] == ["flyte", "--config", "./plane/config.yaml"]
+                output = plane.flyte(*words[3:], cwd=ROOT)
+                if command == run:
+                    plane.connect(ROOT)
+                    started = flyte.remote.Run.get(name="trip")
+                    started.wait(quiet=True)
+                    assert started.phase == "succeeded", plane.worker_log("trip")
+            assert "(replayed)" in output
+            assert "Your trip to Lisbon is planned." in started.outputs()[0]
+        finally:
+            plane.close()
+        assert server.journal.count() == 4

@@ -6,6 +6,7 @@ Names are loaded when they are asked for: the worker of a tool's task needs few 
 from __future__ import annotations
 
 import importlib
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ if TYPE_CHECKING:
     )
     from ._usage import RunUsage, Usage
     from ._views import SubclassViews
+
+# A code bundle that Flyte makes in a checkout has the modules that were loaded; the others are where this is installed.
+__path__ = extend_path(__path__, __name__)
 
 __all__ = [
     # names that other programs know

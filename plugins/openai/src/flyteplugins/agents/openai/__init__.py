@@ -25,6 +25,7 @@ Importing this package does not import the SDK: a worker that runs a tool's task
 from __future__ import annotations
 
 import importlib
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 from ._run import run_agent, run_agent_sync
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from ._session import FlyteSession
     from ._spans import SpanFinished
     from ._tracing import FlyteTracingProcessor, install_flyte_tracing
+
+# A code bundle that Flyte makes in a checkout has the modules that were loaded; the others are where this is installed.
+__path__ = extend_path(__path__, __name__)
 
 __all__ = [
     "AgentResult",
