@@ -160,7 +160,8 @@ class Gemini(Wire):
     def _parts(self, conversation: Conversation, answer: Answer) -> list[JsonObject]:
         parts: list[JsonObject] = []
         config = (conversation.body.get("generationConfig") or {}).get("thinkingConfig") or {}
-        if answer.thinking and config.get("includeThoughts"):
+        # google-genai sends this one in either spelling, and the API takes both
+        if answer.thinking and (config.get("includeThoughts") or config.get("include_thoughts")):
             parts.append({"text": answer.thinking, "thought": True})
         parts += copy.deepcopy(list(answer.reply.items))
         if answer.text and answer.stop != "refusal":
