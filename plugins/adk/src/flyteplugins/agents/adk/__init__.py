@@ -1,0 +1,44 @@
+"""Run agents of Google's Agent Development Kit as durable Flyte tasks.
+
+```python
+import flyte
+from flyteplugins.agents.adk import run_agent, tool
+
+env = flyte.TaskEnvironment("chat")
+
+
+@tool
+@env.task(retries=3)
+async def get_weather(city: str) -> str:
+    \"""Get the current weather for a city.\"""
+    return f"It is sunny in {city}."
+
+
+@env.task(report=True, retries=3)
+async def chat(message: str) -> str:
+    return await run_agent(message, tools=[get_weather], model="gemini-2.5-flash")
+```
+
+Importing this package does not import the SDK: a worker that runs a tool's task never loads it.
+"""
+
+from __future__ import annotations
+
+from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
+
+from ._model_error import ModelResponseError
+from ._run import run_agent, run_agent_sync
+from ._tool import tool
+
+__all__ = [
+    "AgentResult",
+    "Budget",
+    "BudgetExceededError",
+    "MemoryStore",
+    "ModelResponseError",
+    "Retention",
+    "idempotency_key",
+    "run_agent",
+    "run_agent_sync",
+    "tool",
+]

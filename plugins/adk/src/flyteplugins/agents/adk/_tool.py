@@ -1,0 +1,134 @@
+"""`tool`, and what it becomes when an agent needs it: the SDK's own tool object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from flyteplugins.agents.core import NativeTool, OnUnknown, as_agent_tool
+
+if TYPE_CHECKING:
+    from google.adk.tools.base_tool import BaseTool
+
+    class FlyteTool(BaseTool):
+        """What `tool` returns, to a type checker: the SDK's tool object, which can be called like its task or function."""
+
+        __wrapped_task__: Any
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+__all__ = ["tool"]
+
+_SDK = "google.adk"
+_FACTORY = "flyteplugins.agents.adk._native_tool:native_tool"
+# the SDK's own names for one class, of which an annotation that is text may be any
+_CONTEXT_TYPES = frozenset(
+    {
+        "google.adk.agents.context.Context",
+        "google.adk.agents.context.ToolContext",
+        "google.adk.agents.context.CallbackContext",
+        "google.adk.agents.readonly_context.ReadonlyContext",
+    }
+)
+_OPTIONS = ("custom_metadata", "require_confirmation")
+
+
+@overload
+def tool(target: Callable[..., Any], /) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    target: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> Callable[[Callable[..., Any]], FlyteTool]: ...
+
+
+def tool(
+    target: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    **options: Any,
+) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+    """Make a tool of a Flyte task or of a plain callable.
+
+    On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
+    `@tool` above `@env.task(...)`. On a plain callable each call runs in the agent's process and is recorded; a parameter that
+    takes the SDK's `ToolContext` is filled, and what the call changes through it (state, artifacts, a transfer) is recorded too.
+
+    Args:
+        target: An `@env.task` function, a callable, or a tool, to rename it without changing it. Left out where `tool(...)` is
+            used as a decorator with options.
+        name: What the model calls it; the function's name by default.
+        description: What the model is told of it; the docstring by default.
+        durable: Whether the calls of a plain callable are recorded.
+        on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
+            again, `"fail"` fails the run.
+        options: The SDK's own: `custom_metadata`.
+
+    Returns:
+        The tool. It can be called like the task or the function, and an `LlmAgent(tools=[...])` takes it.
+
+    Raises:
+        TypeError: `target` is neither a task nor a callable, an option is unknown, a task takes the SDK's context, or a function
+            that takes it has `on_unknown="fail"`.
+        NotImplementedError: `require_confirmation` was given. Approvals are not supported yet.
+    """
+    if target is None:
+        return lambda function: tool(
+            function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
+        )
+    made = NativeTool.of(
+        target,
+        sdk=_SDK,
+        factory=_FACTORY,
+        context_types=_CONTEXT_TYPES,
+        native=_check_options(options),
+        name=name,
+        description=description,
+        durable=None if durable else False,
+        on_unknown=None if on_unknown == "retry" else on_unknown,
+    )
+    checked = as_agent_tool(made)
+    if checked.hidden and checked.on_unknown == "fail":
+        raise TypeError(
+            f"The tool {checked.name} takes the SDK's context in {', '.join(sorted(checked.hidden))} and has on_unknown='fail', "
+            "which such tools do not have. Pass what it needs as arguments, or leave on_unknown out."
+        )
+    return cast("FlyteTool", made)
+
+
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise TypeError(
+            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
+        )
+    if options.get("require_confirmation"):
+        raise NotImplementedError(
+            "tool(require_confirmation=...) was given. Approvals are not supported yet, and a tool that needs one is not made "
+            "without. Leave it out, or ask in a task of your own before the agent runs."
+        )
+    return {name: value for name, value in options.items() if name != "require_confirmation"}
