@@ -22,10 +22,10 @@ from google.adk.planners import BuiltInPlanner
 from google.adk.plugins import BasePlugin
 from google.adk.tools import AgentTool, exit_loop
 from google.genai import types
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from flyteplugins.agents.adk import ModelResponseError, run_agent, run_agent_sync
-from flyteplugins.agents.adk._request import content_values, model_identity
+from flyteplugins.agents.adk._request import content_values, model_identity, request_fields
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
 from flyteplugins.agents.core import AgentError, AgentResult, Event, HandOff, TextDelta, TurnFinished
 
@@ -269,6 +269,17 @@ def test_only_the_sdks_own_ids_are_renamed() -> None:
     assert made_up in str(said)
 
 
+def test_a_class_as_output_schema_is_in_the_key_with_its_fields() -> None:
+    """Two classes may have one name."""
+
+    def key(**fields: Any) -> object:
+        config = types.GenerateContentConfig(response_schema=create_model("Same", **fields))
+        return request_fields(Own(), None, LlmRequest(config=config))["output_schema"]
+
+    assert key(name=(str, ...)) == key(name=(str, ...))
+    assert key(name=(str, ...)) != key(breed=(str, ...))
+
+
 def test_no_credential_is_part_of_a_models_identity() -> None:
     """Its place is, without the port of a server on this machine."""
     first = Gemini(
@@ -363,18 +374,36 @@ async def test_a_response_without_an_answer_is_an_error_and_not_recorded(
         assert model_server.journal.count() == attempt
 
 
-async def test_an_empty_answer_is_asked_again() -> None:
-    """It is no answer, and never `""`."""
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (
+            LlmResponse(content=types.Content(parts=[]), finish_reason=types.FinishReason.STOP),
+            "MODEL_RETURNED_NO_CONTENT",
+        ),
+        (LlmResponse(content=types.Content(parts=[types.Part(text="Well, ")]), error_code="OTHER"), "OTHER"),
+    ],
+    ids=["empty", "cut off"],
+)
+async def test_what_is_no_answer_is_asked_again(run_task: RunTask, run_name: str, said: LlmResponse, code: str) -> None:
+    """It is not on record, and never `""` or what came of it."""
+    asked: list[str] = []
 
-    class Silent(Own):
+    class Silent(BaseLlm):
         async def generate_content_async(
             self, llm_request: LlmRequest, stream: bool = False
         ) -> AsyncGenerator[LlmResponse, None]:
-            yield LlmResponse(content=types.Content(role="model", parts=[]), finish_reason=types.FinishReason.STOP)
+            asked.append(code)
+            yield said.model_copy()
 
-    with pytest.raises(ModelResponseError, match="NO_CONTENT") as raised:
-        await ask(LlmAgent(name="one", model=Silent()))
-    assert raised.value.code == "MODEL_RETURNED_NO_CONTENT"
+    @env.task
+    async def chat(message: str) -> str:
+        with pytest.raises(ModelResponseError, match=code) as raised:
+            await ask(LlmAgent(name="one", model=Silent(model="silent")), message)
+        return raised.value.code
+
+    assert [await run_task(chat, "go", name=run_name) for _ in range(2)] == [code, code]
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("model", ["no-such-model", "no/such/model", ""])
