@@ -1,0 +1,57 @@
+"""Run agents of the Claude Agent SDK as durable Flyte tasks.
+
+```python
+import flyte
+from flyteplugins.agents.claude import run_agent, tool
+
+env = flyte.TaskEnvironment("chat")
+
+
+@tool
+@env.task(retries=3)
+async def get_weather(city: str) -> str:
+    \"""Get the current weather for a city.\"""
+    return f"It is sunny in {city}."
+
+
+@env.task(report=True, retries=3)
+async def chat(message: str) -> str:
+    return await run_agent(message, tools=[get_weather], model="claude-sonnet-4-5")
+```
+
+Importing this package does not import the SDK: a worker that runs a tool's task never loads it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
+
+from ._run import run_agent, run_agent_sync
+from ._tool import tool
+
+if TYPE_CHECKING:
+    from ._errors import AgentLimitError, IncompleteAnswerError, UpstreamError
+
+__all__ = [
+    "AgentLimitError",
+    "AgentResult",
+    "Budget",
+    "BudgetExceededError",
+    "IncompleteAnswerError",
+    "MemoryStore",
+    "Retention",
+    "UpstreamError",
+    "idempotency_key",
+    "run_agent",
+    "run_agent_sync",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("AgentLimitError", "IncompleteAnswerError", "UpstreamError"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}._errors"), name)

@@ -1,0 +1,132 @@
+"""`tool`, and the SDK's own tool object that it becomes when an agent needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+
+from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import SdkMcpTool
+
+__all__ = ["FlyteTool", "native_tool", "tool"]
+
+_SDK = "claude_agent_sdk"
+_FACTORY = f"{__name__}:native_tool"
+
+
+class FlyteTool(Protocol):
+    """What `tool` returns, to a type checker: something that can be called like its task or function."""
+
+    __name__: str
+    __wrapped_task__: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the task or the function."""
+        ...
+
+
+@overload
+def tool(target: Callable[..., Any], /) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    target: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    requires_approval: object = False,
+) -> FlyteTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    requires_approval: object = False,
+) -> Callable[[Callable[..., Any]], FlyteTool]: ...
+
+
+def tool(
+    target: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    durable: bool = True,
+    on_unknown: OnUnknown = "retry",
+    requires_approval: object = False,
+) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+    """Make a tool of a Flyte task or of a plain callable.
+
+    On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
+    `@tool` above `@env.task(...)`. On a plain callable each call runs in the agent's process and is recorded.
+
+    Args:
+        target: An `@env.task` function, a callable, or a tool, to rename it without changing it. Left out where `tool(...)` is
+            used as a decorator with options.
+        name: What the model calls it, behind the server's prefix; the function's name by default.
+        description: What the model is told of it; the docstring by default.
+        durable: Whether the calls of a plain callable are recorded.
+        on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
+            again, `"fail"` fails the run.
+        requires_approval: Whether a person has to agree to a call. Not supported yet, so anything but `False` is an error.
+
+    Returns:
+        The tool. It can be called like the task or the function, and to the SDK it is an `SdkMcpTool`.
+
+    Raises:
+        TypeError: `target` is neither a task nor a callable.
+        NotImplementedError: `requires_approval` is given. Approvals are not supported yet.
+    """
+    if requires_approval is not False:
+        raise NotImplementedError(
+            "requires_approval is not supported yet: an agent run could not suspend on it, and the approval would be lost. "
+            "ClaudeAgentOptions(can_use_tool=...) decides about calls in the agent's process."
+        )
+    if target is None:
+        return lambda function: tool(
+            function, name=name, description=description, durable=durable, on_unknown=on_unknown
+        )
+    made = NativeTool.of(
+        target,
+        sdk=_SDK,
+        factory=_FACTORY,
+        name=name,
+        description=description,
+        durable=None if durable else False,
+        on_unknown=None if on_unknown == "retry" else on_unknown,
+    )
+    return cast("FlyteTool", made)
+
+
+def native_tool(agent_tool: AgentTool, options: Mapping[str, Any] | None = None) -> SdkMcpTool[Any]:  # noqa: ARG001
+    """Build the SDK's own tool object, for a server that the caller makes with `create_sdk_mcp_server`.
+
+    Args:
+        agent_tool: The tool, in no SDK's terms.
+        options: None are taken.
+    """
+    from claude_agent_sdk import SdkMcpTool, ToolAnnotations
+
+    async def handler(arguments: dict[str, Any]) -> dict[str, Any]:
+        outcome = await agent_tool.call(arguments)
+        return {"content": [{"type": "text", "text": outcome.text}], "is_error": outcome.error is not None}
+
+    made = SdkMcpTool(
+        name=agent_tool.name,
+        description=agent_tool.description,
+        input_schema=dict(agent_tool.schema.parameters),
+        handler=handler,
+        annotations=ToolAnnotations(readOnlyHint=True),  # else Claude Code runs the calls of a turn one after another
+    )
+    made.__agent_tool__ = agent_tool  # type: ignore[attr-defined]  # by which a run knows it again
+    return made
