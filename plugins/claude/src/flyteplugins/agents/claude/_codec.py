@@ -148,7 +148,8 @@ def _open(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     match block.get("type"):
         case "text":
             cited = [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
-            return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}, *cited]
+            opened = {**block, "text": ""} | ({"citations": []} if cited else {})
+            return opened, [{"type": "text_delta", "text": block["text"]}, *cited]
         case "thinking":
             said = {"type": "thinking_delta", "thinking": block["thinking"]}
             signed = {"type": "signature_delta", "signature": block.get("signature", "")}

@@ -113,8 +113,11 @@ def classify(error: BaseException) -> ErrorClass:
     while current is not None:
         if isinstance(current, UpstreamError):
             return status_class(current.status)
-        if isinstance(current, sdk.ResultError) and current.api_error_status is not None:
-            return status_class(current.api_error_status)
+        if isinstance(current, sdk.ResultError):
+            if current.api_error_status is not None:
+                return status_class(current.api_error_status)
+            if isinstance(current.__cause__, UpstreamError):
+                return status_class(current.__cause__.status)
         for base in type(current).__mro__:
             if base in ERROR_CLASSES:
                 return ERROR_CLASSES[base]

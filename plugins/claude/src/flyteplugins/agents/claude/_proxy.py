@@ -24,7 +24,7 @@ from flyteplugins.agents.core import AgentRun
 
 from ._codec import BodyCodec, EventsCodec, event_data, facts_of_body, facts_of_events, is_held
 from ._errors import IncompleteAnswerError, UpstreamError
-from ._request import semantic_fields
+from ._request import in_order_of_calls, semantic_fields
 from ._upstream import Upstream
 
 __all__ = ["RecordingProxy"]
@@ -94,14 +94,14 @@ class RecordingProxy:
         """Answer one request, as an ASGI application."""
         if scope["type"] != "http":
             return
-        prefix, path = f"/{self._secret}", str(scope["path"])
-        if not hmac.compare_digest(path[: len(prefix)].encode(), prefix.encode()) or path[len(prefix)] != "/":
+        prefix, path = f"/{self._secret}/", str(scope["path"])
+        if not hmac.compare_digest(path[: len(prefix)].encode(), prefix.encode()):
             await _respond(send, 404, _JSON, b"{}")
             return
         body = await _read(receive)
         answer = _Answer(send)
         work = asyncio.get_running_loop().create_task(
-            self._answer(scope, path[len(prefix) :], body, answer), context=self._context.copy()
+            self._answer(scope, path[len(prefix) - 1 :], body, answer), context=self._context.copy()
         )
         gone = asyncio.create_task(_disconnected(receive))
         try:
@@ -137,6 +137,8 @@ class RecordingProxy:
 
     async def _turn(self, target: str, headers: Mapping[str, str], body: bytes, send: Send) -> None:
         asked = json.loads(body)
+        if in_order_of_calls(asked):
+            body = json.dumps(asked, ensure_ascii=False).encode()
         fields = semantic_fields(asked, self._upstream.url)
         model = str(asked.get("model", ""))
         if not asked.get("stream"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from flyteplugins.agents.core import endpoint_identity
 
-__all__ = ["semantic_fields"]
+__all__ = ["in_order_of_calls", "semantic_fields"]
 
 _NOT_ASKED = frozenset({"metadata", "stream", "context_management"})
 """The session's and device's ids; how the answer is delivered; how the provider trims what was thought before."""
@@ -35,6 +35,64 @@ _SUBAGENT = re.compile(r"\b(agentId: |agent-|<task-id>|tasks/)(a[0-9a-f]{16})\b"
 _SUBAGENT_PLACE = re.compile(r"<output-file>[^<]*</output-file>|<duration_ms>\d+</duration_ms>|duration_ms: \d+")
 
 
+def in_order_of_calls(body: dict[str, Any]) -> bool:
+    """Put the results of each turn in the order of its calls: Claude Code sends them as they arrive.
+
+    The model is asked the same then, however long each tool took. What stands behind the last result (a reminder, a mark for the
+    provider's cache) stays behind the last one.
+
+    Args:
+        body: The body of `POST /v1/messages`, which is changed.
+
+    Returns:
+        Whether anything was moved.
+    """
+    order: dict[str, int] = {}
+    moved = False
+    for message in body.get("messages") or ():
+        content = message.get("content")
+        if not isinstance(content, list):
+            continue
+        for block in content:
+            if block.get("type") == "tool_use":
+                order.setdefault(str(block.get("id")), len(order))
+        results = [block for block in content if block.get("type") == "tool_result"]
+        ordered = sorted(results, key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
+        if ordered == results:
+            continue
+        moved = True
+        marked = [block.pop("cache_control") for block in ordered if "cache_control" in block]
+        reminders = [reminder for block in ordered for reminder in _take_reminders(block)]
+        if reminders:
+            _put_reminders(ordered[-1], reminders)
+        if marked:
+            ordered[-1]["cache_control"] = marked[-1]
+        message["content"] = [*ordered, *(block for block in content if block.get("type") != "tool_result")]
+    return moved
+
+
+def _take_reminders(block: dict[str, Any]) -> list[Any]:
+    """Take the reminders off a tool's result, and the line's end that was put there to keep the two apart."""
+    content = block.get("content")
+    taken: list[Any] = []
+    while isinstance(content, list) and len(content) > 1 and _is_reminder(content[-1]):  # the first is the tool's own
+        *content, reminder = content
+        last = content[-1]
+        if isinstance(last, dict) and last.get("type") == "text" and str(last.get("text")).endswith("\n"):
+            content[-1] = {**last, "text": last["text"][:-1]}
+        taken.insert(0, reminder)
+    block["content"] = content
+    return taken
+
+
+def _put_reminders(block: dict[str, Any], reminders: list[Any]) -> None:
+    content = block.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    if blocks and blocks[-1].get("type") == "text":
+        blocks[-1] = {**blocks[-1], "text": f"{blocks[-1]['text']}\n"}
+    block["content"] = [*blocks, *reminders]
+
+
 def semantic_fields(body: Mapping[str, Any], upstream: str) -> dict[str, object]:
     """Take a request apart into the fields that its key is made of.
 
@@ -46,8 +104,7 @@ def semantic_fields(body: Mapping[str, Any], upstream: str) -> dict[str, object]
         The endpoint, the model, system texts, tools, messages and everything else, by field.
     """
     names: dict[str, str] = {}
-    order: dict[str, int] = {}
-    messages = [_message(message, order, names) for message in body.get("messages") or ()]
+    messages = [_message(message, names) for message in body.get("messages") or ()]
     rest = {name: value for name, value in body.items() if name not in _NOT_ASKED}
     return {
         "endpoint": endpoint_identity(upstream),
@@ -69,33 +126,21 @@ def _system(system: Any, names: dict[str, str]) -> Any:
     ]
 
 
-def _message(message: Any, order: dict[str, int], names: dict[str, str]) -> Any:
-    """One message. Results of one turn are put in the order of its calls: Claude Code sends them as they arrive."""
+def _message(message: Any, names: dict[str, str]) -> Any:
     content = message.get("content")
     if not isinstance(content, list):
         return _clean(message, names)
-    for block in content:
-        if block.get("type") == "tool_use":
-            order.setdefault(str(block.get("id")), len(order))
-    results = [block for block in content if block.get("type") == "tool_result"]
-    others = [block for block in content if block.get("type") != "tool_result" and not _is_reminder(block)]
-    results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
-    blocks = [_clean(_result(block), names) for block in results] + [_clean(block, names) for block in others]
+    kept = [block for block in content if not _is_reminder(block)]
+    results = [block for block in kept if block.get("type") == "tool_result"]
+    blocks = [_clean(_without_reminders(block) if block in results else block, names) for block in kept]
     return {**_clean({name: value for name, value in message.items() if name != "content"}, names), "content": blocks}
 
 
-def _result(block: dict[str, Any]) -> dict[str, Any]:
-    """A tool's result without the reminder behind it, which whichever result came last has."""
-    content = block.get("content")
-    if not isinstance(content, list):
-        return block
-    kept = list(content)
-    while len(kept) > 1 and _is_reminder(kept[-1]):  # the first is the tool's own
-        kept.pop()
-        last = kept[-1]
-        if isinstance(last, dict) and last.get("type") == "text" and str(last.get("text")).endswith("\n"):
-            kept[-1] = {**last, "text": last["text"][:-1]}  # put there to keep the two apart
-    return {**block, "content": kept}
+def _without_reminders(block: dict[str, Any]) -> dict[str, Any]:
+    """A tool's result as the tool gave it."""
+    copied = dict(block)
+    _take_reminders(copied)
+    return copied
 
 
 def _is_reminder(block: Any) -> bool:

@@ -1,0 +1,207 @@
+"""The key of a turn: the same wherever and whenever it is asked, and another for all that the model would see differently."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from flyteplugins.agents.claude._codec import BodyCodec, EventsCodec, body_of, events_of, facts_of_body, is_held
+from flyteplugins.agents.claude._request import in_order_of_calls, semantic_fields
+from flyteplugins.agents.core import fingerprint
+
+URL = "http://127.0.0.1:1234/anthropic"
+
+
+def reminder(text: str) -> dict[str, str]:
+    return {"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}
+
+
+def request(
+    *,
+    session: str = "0001",
+    cwd: str = "/work",
+    date: str = "2026-11-29",
+    left: int = 15_000_000,
+    version: str = "2.1.332.1bd",
+    prompt: str = "How warm is it?",
+    result: str = "5 in Oslo",
+    swapped: bool = False,
+    agent: str = "a0123456789abcdef",
+) -> dict[str, Any]:
+    """A request in the form in which Claude Code 2.1.332 makes it."""
+    environment = (
+        f"# Environment\nYou have been invoked in the following environment: \n - Primary working directory: {cwd}\n"
+        " - Platform: linux"
+    )
+    results: list[dict[str, Any]] = [
+        {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": result}]},
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": [{"type": "text", "text": f"agentId: {agent}"}]},
+    ]
+    if swapped:
+        results.reverse()
+    last = results[-1]["content"]
+    last[-1]["text"] += "\n"
+    last.append(reminder(f"<total_tokens>{left - 100} tokens left</total_tokens>"))
+    results[-1]["cache_control"] = {"type": "ephemeral"}
+    return {
+        "model": "claude-sonnet-4-5",
+        "system": [
+            {"type": "text", "text": f"x-anthropic-billing-header: cc_version={version}; cc_entrypoint=sdk-py;"},
+            {"type": "text", "text": "You are a Claude agent.", "cache_control": {"type": "ephemeral"}},
+        ],
+        "tools": [{"name": "mcp__flyte_tools__temperature", "input_schema": {"type": "object", "properties": {}}}],
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    reminder(environment),
+                    reminder("You are powered by the model named Sonnet 4.5. The exact model ID is claude-sonnet-4-5."),
+                    reminder(f"<total_tokens>{left} tokens left</total_tokens>"),
+                    reminder(f"Today's date is {date}."),
+                    {"type": "text", "text": prompt},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": "toolu_1", "name": "temperature", "input": {"city": "Oslo"}},
+                    {"type": "tool_use", "id": "toolu_2", "name": "temperature", "input": {"city": "Rome"}},
+                ],
+            },
+            {"role": "user", "content": results},
+        ],
+        "metadata": {"user_id": json.dumps({"session_id": session})},
+        "max_tokens": 32000,
+        "stream": True,
+    }
+
+
+def key(body: dict[str, Any], url: str = URL) -> str:
+    body = copy.deepcopy(body)
+    in_order_of_calls(body)
+    return fingerprint(semantic_fields(body, url))[0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"session": "0002"},
+        {"cwd": "/home/ada"},
+        {"date": "2026-12-24"},
+        {"left": 7_000},
+        {"version": "2.1.333"},
+        {"swapped": True},
+        {"agent": "afedcba9876543210"},
+    ],
+    ids=str,
+)
+def test_what_differs_between_attempts_is_not_part_of_it(other: dict[str, Any]) -> None:
+    assert key(request(**other)) == key(request())
+
+
+def test_neither_is_the_form_of_the_answer_nor_the_port_of_a_server_on_this_machine() -> None:
+    body = request()
+    del body["stream"]
+    assert key(body, "http://127.0.0.1:9/anthropic") == key(request())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"prompt": "How warm is it? "},
+        {"prompt": "Today's date is 2026-11-29."},
+        {"prompt": "<total_tokens>5 tokens left</total_tokens>"},
+        {"result": "6 in Oslo"},
+        {"result": "5 in Oslo\n"},
+        {"result": "a0123456789abcdef"},
+        {"result": "<system-reminder>\n<total_tokens>5 tokens left</total_tokens>\n</system-reminder>"},
+    ],
+    ids=str,
+)
+def test_what_somebody_said_is_part_of_it(other: dict[str, Any]) -> None:
+    assert key(request(**other)) != key(request())
+    assert key(request(**other, swapped=True)) == key(request(**other))
+
+
+def test_so_are_tools_instructions_model_settings_and_endpoint() -> None:
+    found = {key(request()), key(request(), "https://api.anthropic.com")}
+    for change in (
+        {"model": "claude-opus-4-5"},
+        {"tools": []},
+        {"system": "You are somebody else."},
+        {"max_tokens": 5},
+        {"thinking": {"type": "disabled"}},
+    ):
+        found.add(key({**request(), **change}))
+    assert len(found) == 7
+
+
+def test_results_are_sent_in_the_order_of_their_calls_with_the_reminder_behind_the_last() -> None:
+    swapped = request(swapped=True)
+    assert in_order_of_calls(swapped)
+    assert swapped == request()
+    assert not in_order_of_calls(swapped)
+
+
+BODY = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-4-5",
+    "content": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+        {"type": "text", "text": "Let me see: ☀", "citations": [{"type": "char_location", "cited_text": "x"}]},
+        {"type": "future_thing", "what": [1, 2]},
+        {"type": "tool_use", "id": "toolu_1", "name": "mcp__flyte_tools__add", "input": {"a": 1}},
+        {"type": "tool_use", "id": "toolu_2", "name": "mcp__flyte_tools__now", "input": {}},
+    ],
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "usage": {
+        "input_tokens": 5,
+        "cache_read_input_tokens": 7,
+        "cache_creation_input_tokens": 11,
+        "output_tokens": 13,
+    },
+}
+
+
+def test_an_answer_survives_in_either_form() -> None:
+    """Claude Code may ask for it whole after it was streamed, and the other way round."""
+    text = json.dumps(BODY)
+    assert json.loads(body_of(events_of(text))) == BODY
+    assert BodyCodec().decode(EventsCodec().encode(events_of(text))) == body_of(events_of(text))
+    assert EventsCodec().decode(BodyCodec().encode(text)) == events_of(text)
+    assert BodyCodec().decode(BodyCodec().encode(text)) == text
+
+
+def test_what_people_want_to_know_of_an_answer() -> None:
+    facts = facts_of_body(json.dumps(BODY), "mcp__flyte_tools__")
+    assert facts.text == "Let me see: ☀"
+    assert facts.tool_calls == ("add", "now")
+    assert (facts.usage.input_tokens, facts.usage.cached_tokens, facts.usage.cache_write_tokens) == (23, 7, 11)
+    assert (facts.usage.output_tokens, facts.usage.requests) == (13, 1)
+
+
+def test_a_call_waits_for_the_record() -> None:
+    """Claude Code starts a tool when the call's block is complete, before the answer is."""
+    held = [is_held(event) for event in events_of(json.dumps(BODY))]
+    names = [event.split("\n")[0].removeprefix("event: ") for event in events_of(json.dumps(BODY))]
+    first = held.index(True)
+    assert names[first] == "content_block_start"
+    assert "toolu_1" in events_of(json.dumps(BODY))[first]
+    assert not any(held[:first])
+    text = json.dumps({**BODY, "content": [{"type": "text", "text": "message_stop, says tool_use"}]})
+    assert [
+        name for name, held in zip(map(kind, events_of(text)), map(is_held, events_of(text)), strict=True) if held
+    ] == [
+        "message_delta",
+        "message_stop",
+    ]
+
+
+def kind(event: str) -> str:
+    return event.split("\n")[0].removeprefix("event: ")
