@@ -90,7 +90,7 @@ def test_a_killed_process_is_gone_on_with_elsewhere(
     turns = model_server.journal.per_turn(user=QUESTION)
     assert turns == dict.fromkeys(range(1, 6), 1), f"after the kill {asked}, then {dict(turns)}"
     effects = Counter((tmp_path / "effects").read_text().split("\n")[:-1])
-    assert EFFECTS <= effects
+    assert effects >= EFFECTS
     assert (effects - EFFECTS).total() <= (0 if tool is None else 2 if tool == 1 else 1)
     sessions = {entry.headers["x-claude-code-session-id"] for entry in model_server.journal.requests()}
     assert len(sessions) == 2

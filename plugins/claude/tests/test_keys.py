@@ -128,13 +128,14 @@ def test_what_somebody_said_is_part_of_it(other: dict[str, Any]) -> None:
 
 def test_so_are_tools_instructions_model_settings_and_endpoint() -> None:
     found = {key(request()), key(request(), "https://api.anthropic.com")}
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"model": "claude-opus-4-5"},
         {"tools": []},
         {"system": "You are somebody else."},
         {"max_tokens": 5},
         {"thinking": {"type": "disabled"}},
-    ):
+    )
+    for change in changes:
         found.add(key({**request(), **change}))
     assert len(found) == 7
 

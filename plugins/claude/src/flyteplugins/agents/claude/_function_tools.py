@@ -216,6 +216,7 @@ def serve_tools(
             return await asyncio.get_running_loop().create_task(work, context=context.copy())
         except Exception as error:
             fail(error)
+            await asyncio.Event().wait()  # the run is being ended: an answer would cost another turn
             raise
 
     async def list_tools(_: Any, __: Any) -> ListToolsResult:

@@ -58,6 +58,7 @@ class RecordingProxy:
 
     Attributes:
         url: Where Claude Code finds it, secret included.
+        last_error: Why the latest turn has no answer; `None` if it has one.
     """
 
     def __init__(
@@ -71,6 +72,11 @@ class RecordingProxy:
         self._context = contextvars.copy_context()
         self.url = ""
         self.last_error: Exception | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Make no more turns: the run is over, and what Claude Code still asks is asked for nobody."""
+        self._stopped = True
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[RecordingProxy]:
@@ -100,6 +106,9 @@ class RecordingProxy:
             return
         body = await _read(receive)
         answer = _Answer(send)
+        if self._stopped:
+            await answer.end()
+            return
         work = asyncio.get_running_loop().create_task(
             self._answer(scope, path[len(prefix) - 1 :], body, answer), context=self._context.copy()
         )

@@ -99,6 +99,8 @@ async def take_turns(
             await asyncio.wait([loop, watch], return_when=asyncio.FIRST_COMPLETED)
         finally:
             watch.cancel()
+            if proxy is not None:
+                proxy.stop()
             await _end(loop)
         if failure.error is not None:
             raise failure.error
