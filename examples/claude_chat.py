@@ -1,0 +1,29 @@
+# An agent of the Claude Agent SDK with a tool, and a memory that lasts between runs.
+#
+# Type:  flyte run --local examples/claude_chat.py chat --message "My name is Ada" --memory_key ada
+# then:  flyte run --local examples/claude_chat.py chat --message "What is my name?" --memory_key ada
+# See:   the second answer knows the name, although it is another run, in another process.
+#
+# With a key of your own:  export ANTHROPIC_API_KEY=...
+# Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...
+import flyte
+
+from flyteplugins.agents.claude import run_agent, tool
+
+env = flyte.TaskEnvironment("claude_chat")
+
+
+@tool
+@env.task(retries=3)
+async def get_weather(city: str) -> str:
+    """Get the current weather for a city.
+
+    Args:
+        city: The city's name.
+    """
+    return f"It is sunny in {city}, 21 °C."
+
+
+@env.task(report=True, retries=3)
+async def chat(message: str, memory_key: str = "") -> str:
+    return await run_agent(message, tools=[get_weather], model="claude-sonnet-4-5", memory_key=memory_key or None)
