@@ -40,7 +40,7 @@ async def bare(server: ModelServer) -> ResultMessage:
             return {"content": [{"type": "text", "text": text}], "is_error": True}
         return {"content": [{"type": "text", "text": text}]}
 
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    schema: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     schema["additionalProperties"] = False
     made = sdk.tool("temperature", temperature.__doc__ or "", schema, annotations=ToolAnnotations(readOnlyHint=True))
     options = ClaudeAgentOptions(
