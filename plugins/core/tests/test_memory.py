@@ -393,6 +393,12 @@ def test_different_keys_and_namespaces_have_different_folders_also_where_case_is
         assert all(0 < len(part) <= 100 for part in folder.split("/")[1:])
 
 
+def test_outside_of_a_task_the_folder_is_that_of_a_task_on_this_laptop() -> None:
+    assert memory_folder(KEY, None) == memory_folder(KEY, scope_of())
+    with pytest.raises(ValueError, match="one path segment"):
+        memory_folder("a/b", None)
+
+
 async def test_on_a_laptop_memories_live_in_the_users_home(
     attempt: Attempts, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

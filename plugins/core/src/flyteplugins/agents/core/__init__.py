@@ -69,7 +69,10 @@ if TYPE_CHECKING:
         Snapshot,
         V0Content,
         Writer,
+        decode_name,
+        encode_name,
         import_v0_list,
+        memory_folder,
     )
     from ._native import NativeTool, tool_list
     from ._options import CommonOptions
@@ -176,7 +179,10 @@ __all__ = [
     "V0Content",
     "V0_FILES",
     "Writer",
+    "decode_name",
+    "encode_name",
     "import_v0_list",
+    "memory_folder",
     # events
     "ApprovalAnswered",
     "ApprovalAsked",
@@ -278,7 +284,10 @@ _WHERE = {
     "Snapshot": "_memory",
     "V0Content": "_memory",
     "Writer": "_memory",
+    "decode_name": "_memory",
+    "encode_name": "_memory",
     "import_v0_list": "_memory",
+    "memory_folder": "_memory",
     "NativeTool": "_native",
     "Codec": "_recorder",
     "DefaultErrorCodec": "_recorder",

@@ -6,6 +6,8 @@ from ._audit import AuditAction, AuditEntry
 from ._entry import Writer
 from ._errors import MemoryConflictError, MemoryDeletedError
 from ._files import FileVersion
+from ._names import decode_name, encode_name
+from ._paths import memory_folder
 from ._retention import Removed, Retention
 from ._run_memory import Repair, RunMemory
 from ._store import Content, MemoryStore
@@ -27,6 +29,10 @@ __all__ = [
     # an agent run's part of it
     "Repair",
     "RunMemory",
+    # where things are
+    "decode_name",
+    "encode_name",
+    "memory_folder",
     # Flyte's own store
     "ImportV0",
     "V0Content",

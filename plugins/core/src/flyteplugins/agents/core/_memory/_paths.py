@@ -54,18 +54,22 @@ def _segment(name: str) -> str:
     return f"{readable}={hashlib.sha256(name.encode()).hexdigest()[:24]}"
 
 
-def memory_folder(key: str, scope: TaskScope) -> Folder:
+def memory_folder(key: str, scope: TaskScope | None) -> Folder:
     """Find the folder of a key, which need not exist.
 
     Args:
         key: The memory key.
-        scope: The task that asks; its organization, project and domain are part of the path.
+        scope: The task that asks; its organization, project and domain are part of the path. Outside of a task it is the folder
+            that a task on this laptop has.
 
     Raises:
         MemoryUnavailableError: Flyte does not say where data is kept.
+        ValueError: The key is not one path segment.
     """
-    below = [_segment(scope.org), _segment(scope.project), _segment(scope.domain), _segment(key)]
-    if scope.mode == "local":
+    check_key(key)
+    place = ("", "", "") if scope is None else (scope.org, scope.project, scope.domain)
+    below = [*(_segment(part) for part in place), _segment(key)]
+    if scope is None or scope.mode == "local":
         home = agents_home()
         if os.path.exists(home) and not os.path.isdir(home):
             raise MemoryUnavailableError(
