@@ -24,6 +24,7 @@ Importing this package does not import the SDK: a worker that runs a tool's task
 
 from __future__ import annotations
 
+import importlib
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,9 @@ from ._run import run_agent, run_agent_sync
 from ._tool import tool
 
 if TYPE_CHECKING:
+    from ._checkpointer import FlyteCheckpointSaver
     from ._model import DurableChatModel
+    from ._store import FlyteStore
 
 # A code bundle that Flyte makes in a checkout has the modules that were loaded; the others are where this is installed.
 __path__ = extend_path(__path__, __name__)
@@ -43,6 +46,8 @@ __all__ = [
     "Budget",
     "BudgetExceededError",
     "DurableChatModel",
+    "FlyteCheckpointSaver",
+    "FlyteStore",
     "MemoryStore",
     "Retention",
     "idempotency_key",
@@ -52,9 +57,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "DurableChatModel":
-        from ._model import DurableChatModel
+_LAZY = {
+    "DurableChatModel": "_model",
+    "FlyteCheckpointSaver": "_checkpointer",
+    "FlyteStore": "_store",
+}
+"""What needs the SDK, by module."""
 
-        return DurableChatModel
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from langgraph.types import Command
 from flyteplugins.agents.core import NativeTool, tool_list
 from langchain.agents import create_agent
 
+from ._deep import FILES, build_deep_agent, wants_deep_agent
 from ._request import normal_messages
 from ._tool import tool as make_tool
 
@@ -42,10 +44,12 @@ def build_graph(
         instructions: The system text, or a system message.
         name: The agent's name.
         output_type: The type of the answer.
-        options: Further keywords of `create_agent`.
+        options: Further keywords of `create_agent`; with one that only `create_deep_agent` has, those of that.
 
     Raises:
-        ValueError: `agent` is given together with an argument that it has itself, or neither it nor a model is.
+        ValueError: `agent` is given together with an argument that it has itself, or neither it nor a model is; or two tools
+            have one name.
+        ImportError: A deep agent is asked for, and the extra is not installed.
         TypeError: An argument, or one of the tools, is of the wrong type.
     """
     given = {option: value for option, value in options.items() if value is not None}
@@ -61,8 +65,10 @@ def build_graph(
             )
         given["response_format"] = output_type
     build = cast("Callable[..., Pregel[Any, Any, Any, Any]]", create_agent)
-    made = [_as_tool(item) for item in tool_list(tools)]
+    made = _as_tools(tools, "run_agent")
     try:
+        if wants_deep_agent(given):
+            return build_deep_agent(model, made, _as_tools, system_prompt=instructions, name=name, **given)
         return build(model=model, tools=made, system_prompt=instructions, name=name, **given)
     except ValueError as error:
         if output_type is None or "schema type" not in str(error):
@@ -90,6 +96,27 @@ def _prebuilt(agent: Any, settled: Mapping[str, Any], options: dict[str, Any]) -
     return agent.copy(replaced) if replaced else agent
 
 
+def _as_tools(tools: Sequence[Any], whose: str) -> list[Any]:
+    """The SDK's tools.
+
+    Args:
+        tools: What the caller gave.
+        whose: To whom.
+
+    Raises:
+        ValueError: Two have one name: a model could only call one of them.
+        TypeError: One is no tool.
+    """
+    made = [_as_tool(item) for item in tool_list(tools)]
+    names = Counter(item.name for item in made if isinstance(item, BaseTool))
+    if double := [name for name, number in names.items() if number > 1]:
+        raise ValueError(
+            f"{whose} was given more than one tool named {', '.join(double)}, of which a model could only call one. Rename one: "
+            f"tool(..., name='another_{double[0]}')."
+        )
+    return made
+
+
 def _as_tool(item: Any) -> Any:
     if isinstance(item, NativeTool):
         return item.__wrapped__
@@ -106,24 +133,34 @@ def has_messages(graph: Pregel[Any, Any, Any, Any]) -> bool:
     return MESSAGES in graph.channels
 
 
-def initial_state(graph: Pregel[Any, Any, Any, Any], given: Any, history: Sequence[BaseMessage]) -> Any:
+def initial_state(
+    graph: Pregel[Any, Any, Any, Any], given: Any, history: Sequence[BaseMessage], files: Mapping[str, Any]
+) -> Any:
     """What the graph starts from.
 
     Args:
         graph: The graph.
         given: What the user says: text, messages, a state, or a command.
         history: The messages of earlier runs.
+        files: The files of earlier runs, of a deep agent.
 
     Raises:
         ValueError: The graph has no messages, and cannot be given any.
     """
     if isinstance(given, Command):
-        if history:
+        if history or files:
             raise ValueError(
                 "run_agent was given a Command and a memory_key with a conversation in it. A command goes on with a thread, "
                 "which has its messages in the checkpointer. Leave the memory_key out."
             )
         return given
+    if files:
+        state = _initial_messages(graph, given, history)
+        return {**state, FILES: {**files, **(state.get(FILES) or {})}}
+    return _initial_messages(graph, given, history)
+
+
+def _initial_messages(graph: Pregel[Any, Any, Any, Any], given: Any, history: Sequence[BaseMessage]) -> dict[str, Any]:
     if isinstance(given, Mapping):
         if not history and not isinstance(given.get(MESSAGES), (list, tuple)):
             return dict(given)

@@ -2,7 +2,7 @@
 
 So is a graph that is used as a tool, once it has an outcome: its final state, which the model is given as text, has the ids
 of its messages in it, and they differ each time. Its turns and tools are leaves as well, for an attempt that dies inside of
-it.
+it. Deep Agents' own tools are no leaves: `_backends.py` says why.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from flyteplugins.agents.core import JSON, AgentError, AgentRun, HandOff, UnserializableError, jsonable
 
+from ._backends import is_made_again
 from ._codec import ValueCodec
 from ._errors import CONTROL_FLOW
 from ._nodes import agent_name, made_before, note_made, request_key
@@ -45,7 +46,8 @@ async def invoke_recorded(
     arguments = tool._filter_injected_args(tool_input) if isinstance(tool_input, dict) else tool_input
     agent = agent_name(run.name, config)
     codec = _OutcomeCodec(tool.name)
-    key = request_key(run, {"tool": tool.name, "arguments": arguments})
+    again = is_made_again(tool)
+    key = "" if again else request_key(run, {"tool": tool.name, "arguments": arguments})
     if (payload := made_before(run, key)) is not None:
         return codec.decode(payload).for_call(call_id)
 
@@ -68,6 +70,7 @@ async def invoke_recorded(
         error=lambda outcome: _error(outcome.value),
         call_id=call_id or "",
         agent=agent,
+        is_agent=again,
     )
     note_made(run, key, lambda: codec.encode(recorded.value))
     for command in recorded.value.value if isinstance(recorded.value.value, list) else [recorded.value.value]:

@@ -45,3 +45,9 @@ class AgentOptions(RunOptions, total=False):
     debug: bool
     cache: Any
     transformers: Any
+    subagents: Sequence[Any]
+    skills: list[str]
+    memory: list[str]
+    permissions: list[Any]
+    backend: Any
+    interrupt_on: dict[str, Any]

@@ -23,6 +23,8 @@ _GENERATED_ID = re.compile(r"(lc_|run-|lc_run-)|[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-
 _GENERATED_NAME = re.compile(r"response_format_[0-9a-f]{4}")
 """The tool's name that the SDK makes up for an output schema without a title."""
 
+_MOVED_AT = re.compile(r"## Summarized at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
+
 _NOT_ASKED = frozenset(
     {
         # who is told of the call, and what becomes of its answer
@@ -157,13 +159,21 @@ def _message(message: BaseMessage, names: _Names) -> dict[str, object]:
 
 def _content(content: Any, names: _Names) -> object:
     if not isinstance(content, list):
-        return content
+        return _text(content)
     return [
-        {key: names.of(value) if key in ("id", "tool_call_id") else value for key, value in block.items()}
+        {
+            key: names.of(value) if key in ("id", "tool_call_id") else _text(value) if key == "text" else value
+            for key, value in block.items()
+        }
         if isinstance(block, dict)
-        else block
+        else _text(block)
         for block in content
     ]
+
+
+def _text(text: Any) -> Any:
+    """A text without the time that Deep Agents writes over messages that it moves to a file, which a model may read."""
+    return _MOVED_AT.sub("## Summarized at ", text) if isinstance(text, str) else text
 
 
 def _response_id(metadata: Any) -> str | None:

@@ -111,7 +111,7 @@ async def run_agent(
     store: BaseStore | None = None,
     **agent_options: Any,
 ) -> Any:
-    """Run a LangChain agent or a LangGraph graph, durably where a Flyte task runs.
+    """Run a LangChain agent, a deep agent or a LangGraph graph, durably where a Flyte task runs.
 
     Inside an `@env.task` every turn of every chat model and every tool call is recorded, in whatever node, middleware or
     graph inside the graph. On a retry, after a crash and in another process, what is on record is not asked or run again.
@@ -120,7 +120,8 @@ async def run_agent(
     Args:
         input: What the user says: text, a list of the SDK's messages, a state (a mapping), or a `Command` that goes on with a
             thread.
-        agent: A graph: what `create_agent` returns, or a `StateGraph`, compiled or not. Excludes what an agent is built from.
+        agent: A graph: what `create_agent` or `create_deep_agent` returns, or a `StateGraph`, compiled or not. Excludes what an
+            agent is built from.
         tools: `tool`s, `@env.task` functions, plain callables, the SDK's own tools.
         model: A model's name as `provider:model`, or a chat model. Needed unless `agent` is given.
         instructions: The system text, or a system message.
@@ -144,7 +145,9 @@ async def run_agent(
         response_format: The SDK's response format, in place of `output_type`.
         checkpointer: The graph's checkpointer. Without a `thread_id` in `config`, each attempt has a thread of its own.
         store: The graph's store.
-        agent_options: Further keywords of `create_agent`: `state_schema`, `context_schema`, `interrupt_before`, ...
+        agent_options: Further keywords of `create_agent`: `state_schema`, `context_schema`, `interrupt_before`, ... With one that
+            only `create_deep_agent` has (`subagents`, `skills`, `memory`, `permissions`, `backend`, `interrupt_on`), also an
+            empty one, a deep agent is built; it needs the extra `deepagents`.
 
     Returns:
         The final text, an instance of `output_type`, the final state of a graph without messages, or an `AgentResult`.
@@ -154,16 +157,21 @@ async def run_agent(
             The SDK's exception is its `__cause__`. Other exceptions of the SDK pass, and Flyte's retries apply. Also,
             anywhere: the graph was interrupted, and `full_result` is not given, by which the result would tell that.
         BudgetExceededError: The run went over its budget; it carries the messages so far.
-        ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
+        ValueError: Arguments exclude each other, two tools have one name, or `memory_key` is not one path segment.
+        ImportError: A deep agent is asked for, and the extra is not installed.
         TypeError: A tool is neither a task, a callable nor one of the SDK's, or an option is unknown.
     """
     from ._agent import MESSAGES, build_graph, configuration, has_messages, identity_of, initial_state
     from ._bridge import RUN_LOOP
     from ._codec import LangChainErrorCodec
+    from ._deep import FILES, FOLDER, has_files, kept_files, load_files
+    from ._deep import SDK as DEEP
+    from ._deep import import_v0 as import_deep
     from ._errors import CONTROL_FLOW, classify
     from ._graph import answer, final_text, run_config, run_graph
     from ._seams import install
     from ._session import SDK, import_v0, load_history, new_messages, repair_messages
+    from ._thread import pin_thread
 
     check_arguments(
         input=input,
@@ -198,6 +206,7 @@ async def run_agent(
         raise ValueError(
             "run_agent was given memory_key= and a thread_id, which both hold the conversation. Give one of them."
         )
+    deep = has_files(graph)
     install()
     async with agent_run(
         framework="langchain",
@@ -218,14 +227,17 @@ async def run_agent(
         memory = await RunMemory.open(
             run,
             memory_key,
-            sdk=SDK,
+            sdk=DEEP if deep else SDK,
             required=memory_required,
             repair=repair_messages,
-            import_v0=import_v0,
+            import_v0=import_deep if deep else import_v0,
+            files=FOLDER if deep else None,
             retention=memory_retention,
         )
         history = load_history(memory)
-        state = initial_state(graph, input, history)
+        files = load_files(await memory.read_files())
+        state = initial_state(graph, input, history, files)
+        graph = pin_thread(run, graph, config)
         token = RUN_LOOP.set(asyncio.get_running_loop())
         try:
             outcome = await run_graph(graph, state, run_config(graph, config, stream=stream), context)
@@ -241,7 +253,8 @@ async def run_agent(
             await run.finish("")
             return dataclasses.replace(run.result(None, "", outcome.state), pending=tuple(outcome.questions))
         if memory.store is not None:
-            await memory.commit(new_messages(history, outcome.state[MESSAGES]))
+            changed = kept_files(files, outcome.state.get(FILES) or {}) if deep else None
+            await memory.commit(new_messages(history, outcome.state[MESSAGES]), files=changed)
         text = final_text(outcome.state)
         await run.finish(text)
         output = answer(graph, outcome.state, text)

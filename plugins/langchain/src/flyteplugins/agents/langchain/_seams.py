@@ -20,6 +20,7 @@ from langchain_core.tools import BaseTool
 
 from flyteplugins.agents.core import AgentError, current_run
 
+from ._backends import install_deep
 from ._bridge import wait_sync
 from ._function_tools import invoke_recorded
 from ._model import DurableChatModel, durable_model, inside_a_turn
@@ -54,6 +55,7 @@ def install() -> None:
         ):
             for name in names:
                 _wrap(owner, name, wrapper)
+        install_deep()
 
 
 def _wrap(owner: type, name: str, wrapper: Callable[..., Any]) -> None:
