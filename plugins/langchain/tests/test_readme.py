@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flyteplugins.agents.conformance.local import LocalRuns
-from flyteplugins.agents.conformance.models import ModelServer
+from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "plugins" / "langchain" / "README.md").read_text()
@@ -54,3 +54,22 @@ def test_the_graph_example_dies_and_goes_on(local_runs: LocalRuns, model_server:
     assert "turn: get_weather (replayed)" in second.output
     assert "(replayed)" in second.output.split("tool:")[1].split("\n")[0]
     assert model_server.journal.count() == 2
+
+
+def test_the_deep_agent_example_delegates_and_keeps_its_file(
+    local_runs: LocalRuns, model_server: ModelServer, run_name: str
+) -> None:
+    file = ROOT / "examples" / "deep_agent_chat.py"
+    question = "What is the weather in Oslo?"
+    model_server.script(
+        question.replace("?", ""),
+        Reply(calls=(call("task", description="The weather in Oslo", subagent_type="meteorologist"),)),
+        Reply(calls=(call("write_file", file_path="/weather.md", content="Oslo: sunny"),)),
+        "It is sunny.",
+    )
+    model_server.script("The weather in Oslo", Reply(calls=(call("get_weather", city="Oslo"),)), "sunny")
+    outcome = local_runs.run(file, "chat", name=f"{run_name}-1", inputs={"message": question, "memory_key": "ada"})
+    assert outcome.succeeded, outcome.output
+    assert model_server.journal.count(model="gpt-4.1-mini") == 2
+    outcome = local_runs.run(file, "files", name=f"{run_name}-2", inputs={"memory_key": "ada"})
+    assert "deepagents/files/weather.md" in outcome.output

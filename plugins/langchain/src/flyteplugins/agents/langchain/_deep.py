@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from langgraph.channels import BinaryOperatorAggregate
+from langgraph.channels import BinaryOperatorAggregate, DeltaChannel
 from langgraph.pregel import Pregel
 
 from flyteplugins.agents.core import Content, RecordError, V0Content
@@ -86,8 +86,14 @@ def _with_tools(subagent: Any, as_tools: Callable[[Sequence[Any], str], list[Any
 def has_files(graph: Pregel[Any, Any, Any, Any]) -> bool:
     """Whether a graph's state holds a deep agent's files."""
     channel = graph.channels.get(FILES)
-    operator = getattr(channel, "operator", None) if isinstance(channel, BinaryOperatorAggregate) else None
-    return getattr(operator, "__module__", "").startswith("deepagents.")
+    match channel:
+        case BinaryOperatorAggregate():
+            merges: Any = channel.operator
+        case DeltaChannel():
+            merges = channel.reducer
+        case _:
+            return False
+    return str(getattr(merges, "__module__", "")).startswith("deepagents.")
 
 
 def load_files(kept: Mapping[str, bytes]) -> dict[str, Any]:

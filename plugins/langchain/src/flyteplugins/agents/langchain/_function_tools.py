@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from flyteplugins.agents.core import JSON, AgentError, AgentRun, HandOff, UnserializableError, jsonable
 
-from ._backends import is_made_again
+from ._backends import install_deep, is_made_again
 from ._codec import ValueCodec
 from ._errors import CONTROL_FLOW
 from ._nodes import agent_name, made_before, note_made, request_key
@@ -47,6 +47,8 @@ async def invoke_recorded(
     agent = agent_name(run.name, config)
     codec = _OutcomeCodec(tool.name)
     again = is_made_again(tool)
+    if again:
+        install_deep()  # the tool, and its backend's class, may have been made since the run began
     key = "" if again else request_key(run, {"tool": tool.name, "arguments": arguments})
     if (payload := made_before(run, key)) is not None:
         return codec.decode(payload).for_call(call_id)
