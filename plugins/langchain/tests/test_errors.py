@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import deepagents
 import httpx
 import langchain
 import langchain_core
@@ -29,12 +30,15 @@ NOT_OF_A_RUN = {
     "InvalidKeyException",
     "SSRFBlockedError",
     "_MCPToolExecutionError",
+    # of Deep Agents, which tells the model of them
+    "InvalidGlobPatternError",
+    "VideoExtractionError",
 }
 
 
 def exceptions() -> Iterator[type[BaseException]]:
     """Every exception class that the SDK defines, wherever it can be imported without further packages."""
-    for package in (langchain, langchain_core, langgraph):
+    for package in (langchain, langchain_core, langgraph, deepagents):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if "pydantic_v1" in found.name or ".tests" in found.name:
                 continue
@@ -43,7 +47,7 @@ def exceptions() -> Iterator[type[BaseException]]:
             except (ImportError, AttributeError):
                 continue
             for _, kind in inspect.getmembers(module, inspect.isclass):
-                ours = kind.__module__.partition(".")[0] in ("langchain", "langchain_core", "langgraph")
+                ours = kind.__module__.partition(".")[0] in ("langchain", "langchain_core", "langgraph", "deepagents")
                 if issubclass(kind, BaseException) and ours and not issubclass(kind, Warning):
                     yield kind
 
