@@ -10,6 +10,16 @@ from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._approval import (
+        Approval,
+        ApprovalDecision,
+        ApprovalItem,
+        ApprovalRequest,
+        OnTimeout,
+        Reminder,
+        request_approval,
+        request_approvals,
+    )
     from ._arguments import check_arguments
     from ._budget import Budget, BudgetExceededError, Spent
     from ._canonical import (
@@ -24,7 +34,15 @@ if TYPE_CHECKING:
     from ._compat import coerce_tool_args, resolve_memory, task_json_schema
     from ._control_flow import register_control_flow
     from ._endpoints import endpoint_identity
-    from ._errors import AgentError, ErrorClass, MemoryUnavailableError, RecordError, error_chain
+    from ._errors import (
+        AgentError,
+        ApprovalExpiredError,
+        ApprovalPendingError,
+        ErrorClass,
+        MemoryUnavailableError,
+        RecordError,
+        error_chain,
+    )
     from ._events import (
         ApprovalAnswered,
         ApprovalAsked,
@@ -80,7 +98,7 @@ if TYPE_CHECKING:
     from ._render import render_result
     from ._report import ReportTimeline, flush_report
     from ._resolver import ToolTaskResolver, attach_tool_resolver
-    from ._result import AgentResult, ToolCallRecord, TurnRecord
+    from ._result import AgentResult, ToolCallRecord, TurnRecord, with_pending
     from ._run import AgentRun, OnToolError, TurnFacts, agent_run, current_run
     from ._schema import ToolArgumentError, ToolSchema, tool_schema
     from ._schema_docstring import DocstringUse
@@ -126,6 +144,7 @@ __all__ = [
     "current_scope",
     "run_coro_sync",
     "sync_variant",
+    "with_pending",
     # leaves
     "Codec",
     "DefaultErrorCodec",
@@ -163,6 +182,15 @@ __all__ = [
     "render_result",
     "tool_schema",
     "tool_list",
+    # approvals
+    "Approval",
+    "ApprovalDecision",
+    "ApprovalItem",
+    "ApprovalRequest",
+    "OnTimeout",
+    "Reminder",
+    "request_approval",
+    "request_approvals",
     # memory
     "AuditAction",
     "AuditEntry",
@@ -211,6 +239,8 @@ __all__ = [
     "unregister_instrumentor",
     # errors
     "AgentError",
+    "ApprovalExpiredError",
+    "ApprovalPendingError",
     "BudgetExceededError",
     "ErrorClass",
     "MemoryConflictError",
@@ -225,6 +255,14 @@ _WHERE = {
     "check_arguments": "_arguments",
     "tool_list": "_native",
     "CommonOptions": "_options",
+    "Approval": "_approval",
+    "ApprovalDecision": "_approval",
+    "ApprovalItem": "_approval",
+    "ApprovalRequest": "_approval",
+    "OnTimeout": "_approval",
+    "Reminder": "_approval",
+    "request_approval": "_approval",
+    "request_approvals": "_approval",
     "Budget": "_budget",
     "BudgetExceededError": "_budget",
     "Spent": "_budget",
@@ -241,6 +279,8 @@ _WHERE = {
     "register_control_flow": "_control_flow",
     "endpoint_identity": "_endpoints",
     "AgentError": "_errors",
+    "ApprovalExpiredError": "_errors",
+    "ApprovalPendingError": "_errors",
     "ErrorClass": "_errors",
     "MemoryUnavailableError": "_errors",
     "RecordError": "_errors",
@@ -303,6 +343,7 @@ _WHERE = {
     "AgentResult": "_result",
     "ToolCallRecord": "_result",
     "TurnRecord": "_result",
+    "with_pending": "_result",
     "AgentRun": "_run",
     "OnToolError": "_run",
     "TurnFacts": "_run",

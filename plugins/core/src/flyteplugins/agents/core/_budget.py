@@ -138,7 +138,7 @@ class Meter:
     def __init__(self, run: str, budget: Budget | None, outer: Meter | None = None, owner: Meter | None = None) -> None:
         self.spent = Spent()
         self.owner = owner if owner is not None else self
-        self.exceeded: BudgetExceededError | None = None
+        self.exceeded: AgentError | None = None
         self.budget = budget if budget is not None else Budget()
         self._run = run
         self._outer = outer
@@ -220,6 +220,13 @@ class Meter:
             raise self.exceeded
         if self._outer is not None:
             self._outer.check()
+
+    def stop(self, error: AgentError) -> None:
+        """Have the run end with an error, whoever swallows it: `check` raises it from now on."""
+        if self.owner.exceeded is None:
+            self.owner.exceeded = error
+        if self.exceeded is None:
+            self.exceeded = error
 
     @contextmanager
     def inside_call(self) -> Iterator[Meter]:

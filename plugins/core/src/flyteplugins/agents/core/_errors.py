@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import flyte.errors
 
-__all__ = ["AgentError", "ErrorClass", "MemoryUnavailableError", "RecordError", "error_chain"]
+if TYPE_CHECKING:
+    from ._result import AgentResult
+
+__all__ = [
+    "AgentError",
+    "ApprovalExpiredError",
+    "ApprovalPendingError",
+    "ErrorClass",
+    "MemoryUnavailableError",
+    "RecordError",
+    "error_chain",
+]
 
 
 class ErrorClass(enum.Enum):
@@ -36,6 +48,36 @@ class RecordError(AgentError):
 
     The message names the record. Nothing was asked again in its place: move the record away to have it asked again.
     """
+
+
+class ApprovalPendingError(AgentError):
+    """A person has to be asked, and nobody is there: the run has no answer yet.
+
+    Attributes:
+        pending: What waits, as `<action> sha256:<digest of the arguments>`.
+        result: What `run_agent(..., full_result=True)` returns instead; `None` outside of an agent run.
+    """
+
+    CODE = "ApprovalPending"
+
+    def __init__(self, message: str, pending: tuple[str, ...] = ()) -> None:
+        super().__init__(message, self.CODE)
+        self.pending = pending
+        self.result: AgentResult[Any] | None = None
+
+
+class ApprovalExpiredError(AgentError):
+    """Nobody answered in time, and the approval's `on_timeout` is `"raise"`.
+
+    Attributes:
+        action: What was asked about.
+        digest: SHA-256 of its canonical arguments, in hexadecimal.
+    """
+
+    def __init__(self, action: str, digest: str) -> None:
+        super().__init__(f"Nobody decided about {action} (SHA-256 {digest}) in time, and its on_timeout is 'raise'.")
+        self.action = action
+        self.digest = digest
 
 
 class MemoryUnavailableError(AgentError):

@@ -183,11 +183,17 @@ class ApprovalAsked(Event):
     Attributes:
         action: The tool's name.
         digest: SHA-256 of the canonical arguments, in hexadecimal.
+        request: The name of the request, which tells it from others about an equal action; on a cluster its condition's.
+        arguments: The arguments, as JSON values.
+        deadline: When it expires, in seconds since the epoch; `None` for never.
     """
 
     type: ClassVar[str] = "approval asked"
     action: str
     digest: str
+    request: str = ""
+    arguments: JSON = None
+    deadline: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,13 +203,21 @@ class ApprovalAnswered(Event):
     Attributes:
         action: The tool's name.
         digest: SHA-256 of the canonical arguments, in hexadecimal.
-        decision: What was decided.
+        decision: What was decided: `approved`, `denied`, or `expired`.
+        request: The name of the request, as in its `ApprovalAsked`.
+        by: Who decided; empty where nobody says.
+        reason: Why not, where the person said so.
+        at: When it was decided, in seconds since the epoch; 0 where nobody says.
     """
 
     type: ClassVar[str] = "approval answered"
     action: str
     digest: str
     decision: str
+    request: str = ""
+    by: str = ""
+    reason: str = ""
+    at: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

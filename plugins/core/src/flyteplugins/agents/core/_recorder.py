@@ -31,11 +31,12 @@ from typing import Generic, Literal, Protocol, TypeVar, cast, get_args
 import flyte
 
 from ._canonical import JSON, UnserializableError, canonical_json, digest, fingerprint, jsonable
-from ._errors import RecordError, error_chain
+from ._errors import ApprovalPendingError, RecordError, error_chain
 from ._records import Kind, Record, RecordFolder, parse_record_name, record_name
 from ._scope import TaskScope
 from ._storage import Folder
 from ._traces import BODY, TRACES
+from ._waits import Stopwatch
 
 __all__ = ["Codec", "DefaultErrorCodec", "ErrorCodec", "JsonCodec", "Recorded", "Recorder", "Slot", "current_slot"]
 
@@ -256,7 +257,11 @@ class Recorder:
         self.number = number
         self.durable = durable and scope is not None
         self._errors = errors
-        self._control_flow: tuple[type[BaseException], ...] = (asyncio.CancelledError, *control_flow)
+        self._control_flow: tuple[type[BaseException], ...] = (
+            asyncio.CancelledError,
+            ApprovalPendingError,
+            *control_flow,
+        )
         self._recorded: set[tuple[Kind, str, int]] = set()
         self._started: set[str] = set()
         self._predecessors: set[str] = set()
@@ -465,9 +470,9 @@ class Recorder:
             Exception: Whatever the call raised, or raised in an attempt that went on past it.
         """
         if self.scope is None:
-            began = time.perf_counter()
-            value = await call()
-            return Recorded(value, seconds=time.perf_counter() - began)
+            with Stopwatch().running() as watch:
+                value = await call()
+            return Recorded(value, seconds=watch.seconds)
         if self._broken is not None:
             raise self._broken  # whoever swallowed it: what comes after a record that cannot be read has no ground
         strand = self._current_strand()
@@ -496,6 +501,26 @@ class Recorder:
             passed.answered = passed.answered or passed.strand is strand
         return recorded
 
+    def on_record(self, kind: Kind, fields: Mapping[str, object]) -> bool:
+        """Whether the next request like this one would be answered from a record.
+
+        Args:
+            kind: What kind of leaf it is.
+            fields: The whole request, by field.
+        """
+        if self.scope is None:
+            return False
+        within = self._current_strand().within
+        key, _ = fingerprint({**fields, "within": within} if within else fields)
+        taken = self._taken.setdefault((kind, key), set())
+        own = any((kind, key, ordinal) in self._recorded for ordinal in range(len(taken) + 1) if ordinal not in taken)
+        return own or any(
+            f"{folder}/{record_name(kind, key, ordinal)}" not in self.scope.state.consumed
+            for folder, records in self._siblings.items()
+            if kind == "turn" or folder in self._followed or self._is_twin(folder)
+            for ordinal in records.get((kind, key), ())
+        )
+
     async def _unrecorded(self, kind: Kind, key: str, call: Callable[[], Awaitable[T]]) -> Recorded[T]:
         """Make a call that is not kept. It has a place all the same, for its idempotency key and for what it calls."""
         assert self.scope is not None
@@ -505,15 +530,16 @@ class Recorder:
         if kind == "tool" and strand.is_call:
             strand.within = name
         token = _SLOT.set(Slot(self.scope, self.number, name))
-        began = time.perf_counter()
+        watch = Stopwatch()
         try:
-            value = await call()
+            with watch.running():
+                value = await call()
         except BaseException:
             self._taken[kind, key].discard(ordinal)
             raise
         finally:
             _SLOT.reset(token)
-        return Recorded(value, seconds=time.perf_counter() - began)
+        return Recorded(value, seconds=watch.seconds)
 
     def _take(self, kind: Kind, key: str) -> int:
         """Take the first ordinal that is free, and whose record did not answer somebody else."""
@@ -587,15 +613,16 @@ class Recorder:
                 marker = f"{self.path}/started.{blank.name}"
                 slot.scope.state.made.add(marker)
                 await self.scope_folder.create(marker, b"")
-            started, began = time.time(), time.perf_counter()
+            started, watch = time.time(), Stopwatch()
             try:
-                value = await ask(call)
+                with watch.running():
+                    value = await ask(call)
             except self._control_flow:
                 if on_unknown is not None:
                     self._started.add(blank.name)
                 raise
             except Exception as error:
-                seconds = time.perf_counter() - began
+                seconds = watch.seconds
                 if on_unknown is not None:  # it has ended, so it is not unknown how
                     await self.scope_folder.delete(f"{self.path}/started.{blank.name}")
                 self._current_strand().failures.append(
@@ -606,7 +633,7 @@ class Recorder:
                 blank,
                 payload=codec.encode(value),
                 started=started,
-                seconds=time.perf_counter() - began,
+                seconds=watch.seconds,
                 info=info(value) if info else {},
             )
             output, stored = await folder.write(record)

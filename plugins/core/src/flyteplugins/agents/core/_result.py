@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from ._canonical import JSON
 from ._usage import RunUsage
 
-__all__ = ["AgentResult", "ToolCallRecord", "TurnRecord"]
+__all__ = ["AgentResult", "ToolCallRecord", "TurnRecord", "with_pending"]
 
 OutputT = TypeVar("OutputT")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,3 +103,26 @@ class AgentResult(Generic[OutputT]):
         result = jsonable(values)
         assert isinstance(result, dict)
         return result
+
+
+def with_pending(run_agent: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Have an adapter's `run_agent` return the result of a run that waits for an approval, where the full result is asked for.
+
+    Without `full_result=True` the `ApprovalPendingError` passes: what waits is never returned as if it were the answer.
+
+    Args:
+        run_agent: The adapter's coroutine function.
+    """
+
+    @functools.wraps(run_agent)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        from ._errors import ApprovalPendingError
+
+        try:
+            return await run_agent(*args, **kwargs)
+        except ApprovalPendingError as error:
+            if not kwargs.get("full_result") or error.result is None:
+                raise
+            return error.result  # type: ignore[return-value]  # an AgentResult is what full_result asks for
+
+    return run

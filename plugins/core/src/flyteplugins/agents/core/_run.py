@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ._budget import Budget, BudgetExceededError, Meter, current_meter, spent_inside
 from ._canonical import JSON, UnserializableError, jsonable
-from ._errors import AgentError, ErrorClass, error_chain
+from ._errors import AgentError, ApprovalPendingError, ErrorClass, error_chain
 from ._events import (
     Event,
     EventSink,
@@ -125,6 +125,7 @@ class AgentRun:
         usage: What it has cost so far.
         turns: The turns so far, in the order in which they finished.
         tool_calls: The tool calls so far, in the order in which they finished.
+        pending: Approvals that nobody is there to give: the run ends without an answer.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class AgentRun:
         self.usage = RunUsage()
         self.turns: list[TurnRecord] = []
         self.tool_calls: list[ToolCallRecord] = []
+        self.pending: list[str] = []
         self._began = time.perf_counter()
         self._calls = 0
         self._calling: Counter[asyncio.Task[Any] | None] = Counter()
@@ -167,6 +169,15 @@ class AgentRun:
         """What counts against its budget: inside of a tool call, what counts for that call, whose record has to tell."""
         inner = current_meter()
         return inner if inner is not None and inner.owner is self._meter else self._meter
+
+    def suspend(self, error: ApprovalPendingError) -> None:
+        """Have the run end because a person has to be asked and nobody is there, whatever the SDK makes of the error.
+
+        Args:
+            error: What waits.
+        """
+        self.pending += [name for name in error.pending if name not in self.pending]
+        self.meter.stop(error)
 
     @property
     def id(self) -> str:
@@ -512,6 +523,7 @@ class AgentRun:
             usage=self.usage,
             turns=tuple(self.turns),
             tool_calls=tuple(self.tool_calls),
+            pending=tuple(self.pending),
             native=native,
         )
 
@@ -589,6 +601,7 @@ async def agent_run(
 
     Raises:
         BudgetExceededError: It went over a limit of its budget, inside or outside of a task.
+        ApprovalPendingError: A person has to be asked, and nobody is there; it has the result so far.
         AgentError: The run failed in a way that another attempt would not change. Inside a task only; outside of one the
             SDK's own exception passes.
         ValueError: An argument is out of range.
@@ -664,6 +677,11 @@ async def agent_run(
         if exceeded is not None and exceeded is not error and isinstance(error, Exception):
             # whatever the SDK made of it, this is why the run ended
             cause, error = error if exceeded not in error_chain(error, context=True) else None, exceeded
+        if isinstance(error, ApprovalPendingError):
+            if outer is not None:
+                outer.suspend(error)
+            error.pending = tuple(run.pending) or error.pending
+            error.result = run.result(None, "", None)
         seconds = time.perf_counter() - run._began
         await run.emit(RunFinished(run=run.id, agent=name, error=f"{type(error).__name__}: {error}", seconds=seconds))
         if report is not None:

@@ -14,7 +14,7 @@ __all__ = ["without_contents"]
 
 
 _NAMES = frozenset(
-    {"run", "agent", "parent", "parent_run", "name", "model", "call", "action", "digest", "source", "target"}
+    {"run", "agent", "parent", "parent_run", "name", "model", "call", "action", "digest", "request", "source", "target"}
 )
 """Fields of text that are structure."""
 

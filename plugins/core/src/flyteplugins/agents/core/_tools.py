@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import flyte
 import flyte.errors
 
+from ._approval import Approval, ApprovalDecision, ApprovalItem, Predicate, as_approval, decide, is_needed
 from ._budget import Meter, Spent, spent_inside
 from ._canonical import JSON, UnserializableError, canonical_json, jsonable
 from ._control_flow import control_flow_of, guarded
-from ._errors import AgentError, RecordError
+from ._errors import AgentError, ApprovalPendingError, RecordError
 from ._events import ToolCallFinished, ToolCallRepeated, ToolCallStarted
 from ._flyte import AsyncFunctionTaskTemplate, TaskTemplate
-from ._recorder import JsonCodec, Slot, current_slot
+from ._recorder import JsonCodec, Recorded, Slot, current_slot
 from ._resolver import attach_tool_resolver
 from ._run import AgentRun, current_run
 from ._schema import ToolArgumentError, ToolSchema, tool_schema
@@ -49,8 +50,8 @@ __all__ = [
     "idempotency_key",
 ]
 
-OnUnknown = Literal["retry", "fail"]
-"""What a resume does with a call that an earlier attempt started and that left no outcome."""
+OnUnknown = Literal["retry", "ask", "fail"]
+"""What a resume does with a call that an earlier attempt started and that left no outcome; `ask` has a person decide."""
 
 
 class ToolTimeoutError(TimeoutError):
@@ -86,6 +87,12 @@ class ToolOutcome:
     inside: Spent | None = None
 
 
+class _NotRepeated(Exception):
+    def __init__(self, decision: ApprovalDecision) -> None:
+        super().__init__(decision.told)
+        self.decision = decision
+
+
 class AgentTool:
     """A tool, in no SDK's terms.
 
@@ -98,6 +105,7 @@ class AgentTool:
         durable: Whether a plain callable's calls are recorded.
         on_unknown: What a resume does with a call that was started and left no outcome.
         documented: Whether the docstring is read, or in which style.
+        approval: How a person approves its calls; `None` where nobody is asked.
     """
 
     def __init__(
@@ -110,6 +118,7 @@ class AgentTool:
         durable: bool = True,
         on_unknown: OnUnknown = "retry",
         documented: DocstringUse = True,
+        requires_approval: bool | Predicate | Approval | None = None,
     ) -> None:
         if isinstance(target, TaskTemplate):
             if not isinstance(target, AsyncFunctionTaskTemplate):
@@ -132,8 +141,8 @@ class AgentTool:
             raise TypeError(
                 f"A tool is made of a Flyte task or a callable; {target!r} is a {type(target).__qualname__}."
             )
-        if on_unknown not in ("retry", "fail"):
-            raise ValueError(f"on_unknown is {on_unknown!r}; give 'retry' or 'fail'.")
+        if on_unknown not in ("retry", "ask", "fail"):
+            raise ValueError(f"on_unknown is {on_unknown!r}; give 'retry', 'ask' or 'fail'.")
         if self.task is not None and hidden:
             raise TypeError(
                 f"The task {self.task.name} takes the SDK's context in {', '.join(sorted(hidden))}, which no worker has. "
@@ -153,6 +162,7 @@ class AgentTool:
         self.durable = durable
         self.on_unknown: OnUnknown = on_unknown
         self.documented: DocstringUse = documented
+        self.approval = as_approval(requires_approval)
 
     @functools.cached_property
     def schema(self) -> ToolSchema:
@@ -185,6 +195,7 @@ class AgentTool:
             return super().__reduce_ex__(protocol)
         options: dict[str, Any] = {"name": self.name, "description": self._description, "hidden": self.hidden}
         options |= {"durable": self.durable, "on_unknown": self.on_unknown, "documented": self.documented}
+        options["requires_approval"] = self.approval
         return _of_module, (module, name, options)
 
     def __copy__(self) -> AgentTool:
@@ -226,12 +237,16 @@ class AgentTool:
         shown = _shown_arguments(arguments)
         event = run.call_event(self.name, call_id, agent)
         run.meter.begin_call(self.name, shown)
-        async with run.tool_slot(), run.recorder.strand():
+        async with contextlib.AsyncExitStack() as place, run.recorder.strand():
+            if self.approval is None:  # a call that waits for a person takes its place when it may run
+                await place.enter_async_context(run.tool_slot())
             await run.emit(ToolCallStarted(**event, arguments=shown))
             began = time.perf_counter()
             try:
                 with run.inside(event["call"]), run.meter.inside_call() as inner:
-                    outcome = await self._attempt(run, arguments, injected or {}, event, on_error, timeout, inner)
+                    outcome = await self._attempt(
+                        run, arguments, injected or {}, event, on_error, timeout, inner, place
+                    )
             except BaseException as error:
                 seconds = time.perf_counter() - began
                 problem = f"{type(error).__name__}: {error}"
@@ -259,12 +274,19 @@ class AgentTool:
         on_error: Callable[[Exception], Awaitable[str]] | None,
         timeout: float | None,
         inner: Meter | None,
+        place: contextlib.AsyncExitStack | None = None,
     ) -> ToolOutcome:
         try:
             kwargs = self.schema.validate(arguments)
         except ToolArgumentError as error:
             text = f"Error: {error}" if on_error is None else await on_error(error)
             return ToolOutcome(text=text, error=f"ToolArgumentError: {error}")
+        if self.approval is not None:
+            kwargs, refused = await self._approve(self.approval, kwargs, run, event)
+            if refused is not None:
+                return refused
+            if run is not None and place is not None:
+                await place.enter_async_context(run.tool_slot())
         if run is None:
             payload = await self._run(
                 kwargs | dict(injected), on_tool_error="model", control_flow=(), on_error=on_error, timeout=timeout
@@ -280,20 +302,15 @@ class AgentTool:
                 timeout=timeout,
             )
 
-        recorded = await run.recorder.record(
-            "tool",
-            {"tool": self.name, "arguments": self.schema.dump(kwargs)},
-            make,
-            codec=JsonCodec(),
-            info=lambda payload: {
-                "tool": self.name,
-                "error": cast("dict[str, JSON]", payload)["error"],
-                **({"inside": inner.spent.as_dict()} if inner is not None and self.task is None else {}),
-            },
-            traced=self.task is None,
-            keep="always" if self.task is not None else "durable" if self.durable else "never",
-            on_unknown=None if self.task is not None else lambda slot: self._started_before(slot, run, event),
-        )
+        fields = self._fields(kwargs)
+        try:
+            recorded = await self._record(run, fields, make, inner, event)
+        except _NotRepeated as error:
+            text = (
+                f"An earlier attempt started {self.name}, whose effect may have happened: its outcome is unknown. A person "
+                "decided that it is not run again."
+            )
+            return ToolOutcome(text=text, error=f"NotRepeated: {text}", replayed=error.decision.replayed)
         payload = cast("dict[str, JSON]", recorded.value)
         return ToolOutcome(
             text=cast(str, payload["text"]),
@@ -303,12 +320,89 @@ class AgentTool:
             inside=spent_inside(recorded),
         )
 
-    async def _started_before(self, slot: Slot, run: AgentRun, event: Mapping[str, Any]) -> None:
+    async def _record(
+        self,
+        run: AgentRun,
+        fields: Mapping[str, Any],
+        make: Callable[[], Awaitable[JSON]],
+        inner: Meter | None,
+        event: Mapping[str, Any],
+    ) -> Recorded[JSON]:
+        return await run.recorder.record(
+            "tool",
+            fields,
+            make,
+            codec=JsonCodec(),
+            info=lambda payload: {
+                "tool": self.name,
+                "error": cast("dict[str, JSON]", payload)["error"],
+                **({"inside": inner.spent.as_dict()} if inner is not None and self.task is None else {}),
+            },
+            traced=self.task is None,
+            keep="always" if self.task is not None else "durable" if self.durable else "never",
+            on_unknown=None
+            if self.task is not None
+            else lambda slot: self._started_before(slot, run, event, fields["arguments"]),
+        )
+
+    def _fields(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"tool": self.name, "arguments": self.schema.dump(kwargs)}
+
+    async def _approve(
+        self, approval: Approval, kwargs: dict[str, Any], run: AgentRun | None, event: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], ToolOutcome | None]:
+        """Have a person decide about a call.
+
+        Returns:
+            The arguments to run with, and what the model is told instead where it may not run.
+        """
+        item = ApprovalItem.of(self.name, self.schema.dump(kwargs))
+        if run is not None and run.recorder.on_record("tool", self._fields(kwargs)):
+            # it has run: where it was approved the decision is on record too, and nobody is asked about what is done
+            asked = {"action": item.action, "arguments": item.arguments}
+            if not run.recorder.on_record("approval", asked):
+                return kwargs, None
+        elif not await is_needed(approval, kwargs, tool=self.name):
+            return kwargs, None
+        decision = await decide(
+            [item],
+            approval,
+            agent=event.get("agent", ""),
+            check=lambda edited: self.schema.dump(self.schema.validate(cast("dict[str, Any]", edited))),
+        )
+        if not decision.approved:
+            text = decision.told
+            return kwargs, ToolOutcome(text=text, error=f"NotApproved: {text}", replayed=decision.replayed)
+        if decision.proposed:
+            kwargs = self.schema.validate(cast("dict[str, Any]", decision.arguments))
+        runs = ApprovalItem.of(self.name, self.schema.dump(kwargs))
+        if runs.digest != decision.digest:
+            raise AgentError(
+                f"The arguments of {self.name} changed after they were approved: SHA-256 {decision.digest} was approved, and "
+                f"{runs.digest} would run. It was not done."
+            )
+        return kwargs, None
+
+    async def _started_before(
+        self, slot: Slot, run: AgentRun, event: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> None:
         if self.on_unknown == "fail":
             raise AgentError(
                 f"An earlier attempt started {self.name} and ended before it had an outcome, so its effect may have happened "
                 f"(call {slot.identity[:16]}). The tool's on_unknown='fail' stops the run here."
             )
+        if self.on_unknown == "ask":
+            what = {"tool": self.name, "call": slot.identity[:16], "arguments": arguments}
+            decision = await decide(
+                [ApprovalItem.of(f"repeat {self.name}", what)],
+                Approval(
+                    prompt=f"An earlier attempt started {self.name} and ended before it had an outcome, so its effect may have "
+                    "happened. May it be run again?"
+                ),
+                agent=event.get("agent", ""),
+            )
+            if not decision.approved:
+                raise _NotRepeated(decision)
         await run.emit(ToolCallRepeated(**event))
 
     async def _run(
@@ -331,7 +425,7 @@ class AgentTool:
                     value = await self._within(timeout, kwargs)
         except control_flow:
             raise
-        except RecordError:  # a record that cannot be read is nothing that a model could act on
+        except (RecordError, ApprovalPendingError):  # nothing that a model could act on
             raise
         except Exception as error:
             problem = describe_error(error)
@@ -360,6 +454,11 @@ class AgentTool:
             try:
                 return await _with_its_abort(runs.aio(**kwargs))
             except flyte.errors.BaseRuntimeError as error:
+                if error.code == ApprovalPendingError.CODE:
+                    waits = ApprovalPendingError(str(error), (f"{self.name}: an approval inside of it",))
+                    if (run := current_run()) is not None:
+                        run.suspend(waits)
+                    raise waits from error
                 steering = control_flow_of(error)
                 if steering is None:
                     raise
@@ -444,6 +543,7 @@ def as_agent_tool(target: object, **options: Any) -> AgentTool:
             "on_unknown": existing.on_unknown,
             "hidden": existing.hidden,
             "documented": existing.documented,
+            "requires_approval": existing.approval,
         }
         given |= {"name": existing.name, "description": existing._description}
         return AgentTool(existing.task or existing.function, **(given | options))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -173,7 +174,7 @@ class Timeline:
         self.seconds: float | None = None
         self._calls: dict[str, list[Step]] = {}
         self._turns: dict[tuple[int, str], Step] = {}
-        self._approvals: dict[tuple[str, str], Step] = {}
+        self._approvals: dict[tuple[str, str, str], Step] = {}
 
     def take(self, event: Event, at: float) -> bool:
         """Take an event in.
@@ -203,7 +204,9 @@ class Timeline:
                 step = self._step(event, "Approval", event.action, at)
                 step.state = "running"
                 step.facts = ["waits for an answer", f"arguments SHA-256 {plain(event.digest)[:64]}"]
-                self._approvals[event.action, event.digest] = step
+                if event.arguments is not None:
+                    step.blocks = [self._block("arguments", _arguments(event.arguments)[0])]
+                self._approvals[event.action, event.digest, event.request] = step
                 self._put(event, step)
             case ApprovalAnswered():
                 self._answered(event, at)
@@ -322,7 +325,7 @@ class Timeline:
         self.totals.tool_call(replayed=event.replayed, seconds=event.seconds, failed=event.error is not None)
 
     def _answered(self, event: ApprovalAnswered, at: float) -> None:
-        step = self._approvals.pop((event.action, event.digest), None)
+        step = self._approvals.pop((event.action, event.digest, event.request), None)
         if step is None:
             step = self._step(event, "Approval", event.action, at)
             step.facts = ["", f"arguments SHA-256 {plain(event.digest)[:64]}"]
@@ -336,6 +339,12 @@ class Timeline:
         else:
             step.facts[0] = "answered"
             step.blocks.append(self._block("decision", event.decision))
+        if event.at:
+            step.facts.append(time.strftime("at %Y-%m-%d %H:%M:%S UTC", time.gmtime(event.at)))
+        if event.by:
+            step.blocks.append(self._block("by", event.by))
+        if event.reason:
+            step.blocks.append(self._block("reason", event.reason))
 
     def _unknown(self, event: Event, at: float) -> Step:
         """An event that this report has no words for is shown as it is."""
