@@ -32,7 +32,10 @@ __all__ = [
     "OnTimeout",
     "Reminder",
     "as_approval",
+    "ask_person",
+    "RequiresApproval",
     "decide",
+    "decide_call",
     "request_approval",
     "request_approvals",
 ]
@@ -201,6 +204,10 @@ def as_approval(value: object) -> Approval | None:
     )
 
 
+RequiresApproval: TypeAlias = "bool | Predicate | Approval | None"
+"""What `tool(..., requires_approval=...)` takes."""
+
+
 async def is_needed(approval: Approval, arguments: Mapping[str, Any], *, tool: str) -> bool:
     """Ask the predicate.
 
@@ -321,6 +328,7 @@ async def decide(
     agent: str = "",
     check: Check | None = None,
     batch: bool = False,
+    free: bool = False,
 ) -> ApprovalDecision:
     """Have a person decide, or find the decision on record, and tell of it.
 
@@ -330,6 +338,7 @@ async def decide(
         agent: The agent that asks; the agent run's by default.
         check: Validates edited arguments.
         batch: Whether one digest covers a list, be it of one item.
+        free: Whether any text is an answer: the decision's `reason`.
 
     Raises:
         ApprovalExpiredError: Nobody answered in time, and `on_timeout` is `"raise"`.
@@ -358,7 +367,7 @@ async def decide(
             action=subject.action,
             digest=subject.digest,
             items=tuple(items),
-            prompt=_prompt(subject, items if batch else (), approval, asked),
+            prompt=_prompt(subject, items if batch else (), approval, asked, free),
             asked=asked.at,
             deadline=asked.deadline,
             run=scope.run if scope is not None and scope.mode == "remote" else "",
@@ -367,7 +376,13 @@ async def decide(
             await run.emit(_asked_event(event, subject, asked.place, asked.deadline))
         with waiting_for_a_person():
             answer = await ask(
-                request, asked, edit=approval.edit, check=check, remind=approval.remind, after=approval.reminded_after
+                request,
+                asked,
+                edit=approval.edit,
+                free=free,
+                check=check,
+                remind=approval.remind,
+                after=approval.reminded_after,
             )
         return _decision(subject, items, asked, answer)
 
@@ -416,6 +431,57 @@ async def decide(
     if decision.decision == "expired" and approval.on_timeout == "raise":
         raise ApprovalExpiredError(subject.action, subject.digest)
     return decision
+
+
+async def decide_call(
+    action: str,
+    arguments: object,
+    approval: Approval | None = None,
+    *,
+    agent: str = "",
+    check: Check | None = None,
+) -> ApprovalDecision:
+    """Have a person decide about a call that an SDK suspended, or find the decision on record.
+
+    Args:
+        action: The tool's name.
+        arguments: What the call would run with.
+        approval: How; without a deadline by default.
+        agent: The agent that calls; the agent run's by default.
+        check: Validates edited arguments, and returns them as they will run; raises `ValueError` where they do not fit.
+
+    Returns:
+        The decision. Where it has `proposed`, run the call with its `arguments`.
+
+    Raises:
+        ApprovalExpiredError: Nobody answered in time, and `on_timeout` is `"raise"`.
+        ApprovalPendingError: On a laptop: there is no terminal to ask at.
+        UnserializableError: The arguments have no canonical JSON.
+    """
+    item = ApprovalItem.of(action, arguments)
+    return await decide([item], approval if approval is not None else Approval(), agent=agent, check=check)
+
+
+async def ask_person(
+    action: str, question: JSON, *, prompt: str = "", timeout: float | datetime.timedelta | None = None
+) -> str:
+    """Have a person answer a question of an SDK's that is no yes or no, or find the answer on record.
+
+    Args:
+        action: What the question is about.
+        question: What is asked.
+        prompt: What to show above it.
+        timeout: How long there is to answer, in seconds or as a `timedelta`.
+
+    Returns:
+        The text that the person gave.
+
+    Raises:
+        ApprovalExpiredError: Nobody answered in time: there is no answer to go on with.
+        ApprovalPendingError: On a laptop: there is no terminal to ask at.
+    """
+    approval = Approval(prompt=prompt, timeout=timeout, on_timeout="raise")
+    return (await decide([ApprovalItem.of(action, question)], approval, free=True)).reason
 
 
 async def _known(_: Slot) -> None:
@@ -467,14 +533,18 @@ def shown(arguments: JSON) -> str:
     )
 
 
-def _prompt(subject: ApprovalItem, batch: Sequence[ApprovalItem], approval: Approval, asked: Asked) -> str:
-    lines = [approval.prompt or "May this be done?", ""]
+def _prompt(subject: ApprovalItem, batch: Sequence[ApprovalItem], approval: Approval, asked: Asked, free: bool) -> str:
+    lines = [approval.prompt or ("What is the answer?" if free else "May this be done?"), ""]
     if batch:
         lines += [f"{len(batch)} actions, in this order, SHA-256 of all {subject.digest}:"]
         for number, item in enumerate(batch, 1):
             lines += ["", f"{number}. {item.action}, SHA-256 {item.digest}", shown(item.arguments)]
     else:
-        lines += [f"Action: {subject.action}", f"Arguments, SHA-256 {subject.digest}:", shown(subject.arguments)]
+        lines += [
+            f"{'Question' if free else 'Action'}: {subject.action}",
+            f"Arguments, SHA-256 {subject.digest}:",
+            shown(subject.arguments),
+        ]
     text = "\n".join(lines)
     if len(text) > MAX_SHOWN:
         text = f"{text[:MAX_SHOWN]}\n[This is not all of it. Read the whole before you decide: {asked.location}]"

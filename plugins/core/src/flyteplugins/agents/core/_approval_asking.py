@@ -162,6 +162,7 @@ async def ask(
     asked: Asked,
     *,
     edit: bool,
+    free: bool,
     check: Check | None,
     remind: Callable[[ApprovalRequest], Awaitable[None] | None] | None,
     after: float | None,
@@ -172,21 +173,23 @@ async def ask(
         request: What is asked.
         asked: Where it is on record.
         edit: Whether arguments may be changed.
+        free: Whether any text is an answer.
         check: Validates changed arguments.
         remind: Called when nobody has answered.
         after: How many seconds after the asking.
     """
 
     def parse(value: object) -> Answer | str:
-        return _read_answer(value, edit, check)
+        return Answer("approved", time.time(), reason=str(value)) if free else _read_answer(value, edit, check)
 
     reminder = None
     if remind is not None and after is not None:
         reminder = asyncio.ensure_future(_remind(request, asked, remind, after))
     try:
         if asked.mode == "remote":
-            return await _Condition(request, asked, bool if not edit else str, parse).answer()
-        return await _at_console(request, asked, edit, parse)
+            return await _Condition(request, asked, str if edit or free else bool, parse).answer()
+        choices = "approve, deny, deny: <reason>, or JSON" if edit else "your answer" if free else "yes or no"
+        return await _at_console(request, asked, choices, parse)
     finally:
         if reminder is not None:
             reminder.cancel()
@@ -240,7 +243,7 @@ def _read_answer(value: object, edit: bool, check: Check | None) -> Answer | str
     return f"{text[:100]!r} is no answer: write {choices}."
 
 
-async def _at_console(request: ApprovalRequest, asked: Asked, edit: bool, parse: Parse) -> Answer:
+async def _at_console(request: ApprovalRequest, asked: Asked, choices: str, parse: Parse) -> Answer:
     name = f"{request.action} sha256:{request.digest}"
     pending = ApprovalPendingError(
         f"The approval of {request.action} (SHA-256 {request.digest}) is pending: there is no terminal to ask at. Nothing was "
@@ -252,8 +255,7 @@ async def _at_console(request: ApprovalRequest, asked: Asked, edit: bool, parse:
         return late
     if not has_console():
         raise pending
-    question = "approve, deny, deny: <reason>, or JSON" if edit else "yes or no"
-    text = f"\n{'-' * 72}\n{request.prompt}\n\n[{question}] > "
+    text = f"\n{'-' * 72}\n{request.prompt}\n\n[{choices}] > "
     while True:
         try:
             line = await ask_console(text, asked.deadline)
@@ -264,7 +266,7 @@ async def _at_console(request: ApprovalRequest, asked: Asked, edit: bool, parse:
         answer = parse(line)
         if isinstance(answer, Answer):
             return replace(answer, by=_user())
-        text = f"{answer}\n[{question}] > "
+        text = f"{answer}\n[{choices}] > "
 
 
 def _user() -> str:

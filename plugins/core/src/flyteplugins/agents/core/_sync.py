@@ -66,7 +66,7 @@ def run_coro_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         pass
     else:
-        name = coroutine.cr_code.co_name if inspect.iscoroutine(coroutine) else "the coroutine"
+        name = coroutine.__name__ if inspect.iscoroutine(coroutine) else "the coroutine"
         coroutine.close()
         raise RuntimeError(
             f"The sync form of {name} was called inside a running event loop, which it would block. Use `await {name}(...)`."

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import flyte
 import flyte.errors
 
-from ._approval import Approval, ApprovalDecision, ApprovalItem, Predicate, as_approval, decide, is_needed
+from ._approval import Approval, ApprovalDecision, ApprovalItem, RequiresApproval, as_approval, decide, is_needed
 from ._budget import Meter, Spent, spent_inside
 from ._canonical import JSON, UnserializableError, canonical_json, jsonable
 from ._control_flow import control_flow_of, guarded
@@ -118,7 +118,7 @@ class AgentTool:
         durable: bool = True,
         on_unknown: OnUnknown = "retry",
         documented: DocstringUse = True,
-        requires_approval: bool | Predicate | Approval | None = None,
+        requires_approval: RequiresApproval = None,
     ) -> None:
         if isinstance(target, TaskTemplate):
             if not isinstance(target, AsyncFunctionTaskTemplate):

@@ -19,6 +19,7 @@ from flyteplugins.agents.core import (
     agent_run,
     check_arguments,
     run_coro_sync,
+    with_pending,
 )
 
 from ._options import AgentOptions, RunOptions
@@ -83,6 +84,7 @@ async def run_agent(
     full_result: Literal[True],
     **options: Unpack[RunOptions],
 ) -> AgentResult[Any]: ...
+@with_pending
 async def run_agent(
     input: str | Sequence[Any] | Mapping[str, Any] | Command[Any],
     *,
@@ -161,7 +163,10 @@ async def run_agent(
         ImportError: A deep agent is asked for, and the extra is not installed.
         TypeError: A tool is neither a task, a callable nor one of the SDK's, or an option is unknown.
     """
+    from langgraph.types import Command
+
     from ._agent import MESSAGES, build_graph, configuration, has_messages, identity_of, initial_state
+    from ._approvals import answer_interrupts, resumable
     from ._bridge import RUN_LOOP
     from ._codec import LangChainErrorCodec
     from ._deep import FILES, FOLDER, has_files, kept_files, load_files
@@ -202,11 +207,13 @@ async def run_agent(
         raise ValueError(
             f"The state of the graph {graph.name} has no {MESSAGES!r}, so it has nothing for memory_key= to keep."
         )
-    if memory_key is not None and "thread_id" in ((config or {}).get("configurable") or {}):
+    if memory_key is not None and _names_thread(config):
         raise ValueError(
             "run_agent was given memory_key= and a thread_id, which both hold the conversation. Give one of them."
         )
     deep = has_files(graph)
+    goes_on_itself = full_result and bool(graph.checkpointer) and _names_thread(config)
+    graph = resumable(graph)
     install()
     async with agent_run(
         framework="langchain",
@@ -240,7 +247,11 @@ async def run_agent(
         graph = pin_thread(run, graph, config)
         token = RUN_LOOP.set(asyncio.get_running_loop())
         try:
-            outcome = await run_graph(graph, state, run_config(graph, config, stream=stream), context)
+            settings = run_config(graph, config, stream=stream)
+            outcome = await run_graph(graph, state, settings, context)
+            while outcome.interrupts and not goes_on_itself:
+                answers = await answer_interrupts(run, outcome.interrupts)
+                outcome = await run_graph(graph, Command(resume=answers), settings, context)
         finally:
             RUN_LOOP.reset(token)
         if outcome.paused:
@@ -259,6 +270,11 @@ async def run_agent(
         await run.finish(text)
         output = answer(graph, outcome.state, text)
         return run.result(output, text, outcome.state) if full_result else output
+
+
+def _names_thread(config: RunnableConfig | None) -> bool:
+    """Whether the caller says which conversation of the checkpointer's it is, and so can go on with it."""
+    return "thread_id" in ((config or {}).get("configurable") or {})
 
 
 @overload

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from flyteplugins.agents.core import NativeTool, OnUnknown
+from flyteplugins.agents.core import NativeTool, OnUnknown, RequiresApproval
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -49,6 +49,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool: ...
 
@@ -60,6 +61,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], FlyteTool]: ...
 
@@ -72,6 +74,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
     """Make a tool of a Flyte task or of a plain callable.
@@ -86,7 +89,9 @@ def tool(
         description: What the model is told of it; the docstring by default.
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
-            again, `"fail"` fails the run.
+            again, `"ask"` has a person decide, `"fail"` fails the run.
+        requires_approval: Whether a person approves each call before it is made: `True`, a function of the validated arguments
+            that says so, or an `Approval` with a prompt and a deadline. The run waits, on a cluster for a Flyte condition.
         options: The SDK's own: `return_direct`, `extras`, `tags`, `metadata`.
 
     Returns:
@@ -98,7 +103,13 @@ def tool(
     """
     if target is None:
         return lambda function: tool(
-            function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
+            function,
+            name=name,
+            description=description,
+            durable=durable,
+            on_unknown=on_unknown,
+            requires_approval=requires_approval,
+            **options,
         )
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
@@ -116,6 +127,7 @@ def tool(
         description=description,
         durable=None if durable else False,
         on_unknown=None if on_unknown == "retry" else on_unknown,
+        requires_approval=requires_approval,
     )
     return cast("FlyteTool", made)
 

@@ -13,7 +13,7 @@ from mistralai.extra.run.context import RunContext
 from mistralai.extra.run.tools import RunMCPTool
 from pydantic import TypeAdapter
 
-from flyteplugins.agents.core import AgentTool, tool_list
+from flyteplugins.agents.core import AgentTool, as_agent_tool, tool_list
 
 from ._function_tools import LocalTool, McpTool
 from ._mcp import McpConnection, is_mcp_client
@@ -117,7 +117,6 @@ def build_agent(
     Raises:
         ValueError: Arguments exclude each other, or two tools have one name.
         TypeError: An argument, or one of the tools, is of the wrong type.
-        NotImplementedError: A tool of the run context requires a confirmation.
     """
     built = BuiltAgent(
         name=name if name is not None else DEFAULT_NAME,
@@ -187,24 +186,22 @@ def _from_context(built: BuiltAgent, context: RunContext, given: Mapping[str, ob
     _refuse("agent", given, "which the run context has itself", "Set them on the RunContext.")
     if built.conversation_id is not None and context.conversation_id is not None:
         raise ValueError("run_agent was given conversation_id=, which the run context has itself. Give one of them.")
-    waiting = [name for name in context._callable_tools if context.requires_confirmation(name)]
-    if waiting:
-        raise NotImplementedError(
-            f"The tool {', '.join(waiting)} of the run context requires a confirmation, and approvals are not supported yet. "
-            "Register it without requires_confirmation."
-        )
     tools: dict[str, LocalTool | McpTool] = {}
     connections: dict[int, McpConnection] = {}
     for name, entry in context._callable_tools.items():
         if isinstance(entry, RunMCPTool):
             client = entry.mcp_client
             connection = connections.setdefault(id(client), McpConnection(client, connected=True))
-            tools[name] = McpTool(entry.tool, connection)
+            tools[name] = McpTool(entry.tool, connection, confirm=context.requires_confirmation(name))
             continue
         function = getattr(entry, "awaitable", None) or getattr(entry, "callable", None)
         agent_tool = _agent_tool(function) or _agent_tool(make_tool(cast("Callable[..., Any]", function)))
         if agent_tool.name != name:
             agent_tool = _agent_tool(make_tool(cast("Callable[..., Any]", function), name=name))
+        if context.requires_confirmation(name) and agent_tool.approval is None:
+            agent_tool = as_agent_tool(
+                make_tool(cast("Callable[..., Any]", function), name=name), requires_approval=True
+            )
         tools[name] = LocalTool(copy.deepcopy(entry.tool), agent_tool)
     return replace(
         built,

@@ -22,6 +22,7 @@ from flyteplugins.agents.core import (
     AgentTool,
     Codec,
     JsonCodec,
+    decide_call,
     render_result,
 )
 
@@ -60,10 +61,12 @@ class McpTool:
     Attributes:
         declaration: What the model is told of it.
         connection: The server.
+        confirm: Whether a person approves each call.
     """
 
     declaration: FunctionTool
     connection: McpConnection
+    confirm: bool = False
 
     async def call(self, run: AgentRun, call: FunctionCallEntry) -> str:
         """Call it, and return what the model is given."""
@@ -74,6 +77,10 @@ class McpTool:
         if not isinstance(arguments, dict):
             return await _refuse(run, call, f"Error: the arguments of {call.name} are not a JSON object.")
         given: dict[str, Any] = arguments
+        if self.confirm:
+            decision = await decide_call(call.name, given)
+            if not decision.approved:
+                return await _refuse(run, call, decision.told)
 
         async def execute() -> JSON:
             try:

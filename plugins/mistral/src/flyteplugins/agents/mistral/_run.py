@@ -16,6 +16,7 @@ from flyteplugins.agents.core import (
     agent_run,
     check_arguments,
     run_coro_sync,
+    with_pending,
 )
 
 from ._options import AgentOptions, RunOptions
@@ -69,6 +70,7 @@ async def run_agent(
     name: str | None = ...,
     **options: Unpack[RunOptions],
 ) -> AgentResult[Any]: ...
+@with_pending
 async def run_agent(
     input: Input,
     *,

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast, overload
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown
+from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, RequiresApproval
 
 __all__ = ["FlyteTool", "native_tool", "tool"]
 
@@ -39,6 +39,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     requires_confirmation: bool = False,
 ) -> FlyteTool: ...
 
@@ -50,6 +51,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     requires_confirmation: bool = False,
 ) -> Callable[[Callable[..., Any]], FlyteTool]: ...
 
@@ -62,6 +64,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     requires_confirmation: bool = False,
 ) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
     """Make a tool of a Flyte task or of a plain callable.
@@ -76,23 +79,28 @@ def tool(
         description: What the model is told of it; the docstring by default.
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
-            again, `"fail"` fails the run.
-        requires_confirmation: The SDK's own option. Not supported yet, so anything but `False` is an error.
+            again, `"ask"` has a person decide, `"fail"` fails the run.
+        requires_approval: Whether a person approves each call before it is made: `True`, a function of the validated arguments
+            that says so, or an `Approval` with a prompt and a deadline. The run waits, on a cluster for a Flyte condition.
+        requires_confirmation: The SDK's own option: the same as `requires_approval=True`.
 
     Returns:
         The tool. It can be called like the task or the function, and `RunContext.register_func` takes it.
 
     Raises:
         TypeError: `target` is neither a task nor a callable.
-        NotImplementedError: `requires_confirmation` is given. Approvals are not supported yet.
     """
-    if requires_confirmation:
-        raise NotImplementedError(
-            "requires_confirmation is not supported yet: an agent run could not suspend on it, and the approval would be lost."
-        )
+    if requires_confirmation and requires_approval is None:
+        requires_approval = True
     if target is None:
         return lambda function: tool(
-            function, name=name, description=description, durable=durable, on_unknown=on_unknown
+            function,
+            name=name,
+            description=description,
+            durable=durable,
+            on_unknown=on_unknown,
+            requires_approval=requires_approval,
+            requires_confirmation=requires_confirmation,
         )
     made = NativeTool.of(
         target,
@@ -102,6 +110,7 @@ def tool(
         description=description,
         durable=None if durable else False,
         on_unknown=None if on_unknown == "retry" else on_unknown,
+        requires_approval=requires_approval,
     )
     return cast("FlyteTool", made)
 

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
+from flyteplugins.agents.core import with_pending
+
 if TYPE_CHECKING:
     from agents import (
         Agent,
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
         RunHooks,
         RunResult,
         RunResultStreaming,
+        RunState,
         Session,
         TResponseInputItem,
     )
@@ -71,6 +74,7 @@ async def run_agent(
     full_result: Literal[True],
     **options: Unpack[RunOptions],
 ) -> AgentResult[Any]: ...
+@with_pending
 async def run_agent(
     input: str | list[TResponseInputItem],
     *,
@@ -148,6 +152,7 @@ async def run_agent(
     from flyteplugins.agents.core import RunMemory, agent_run, check_arguments, import_v0_list
 
     from ._agent import build_agent, configuration
+    from ._approvals import run_with_approvals
     from ._codec import OpenAIErrorCodec
     from ._errors import classify
     from ._hooks import EventHooks, watched_hooks
@@ -202,9 +207,11 @@ async def run_agent(
         )
         kept = RunSession(f"flyte:{memory_key}", memory.history) if memory_key is not None else None
         held = hold(run, session) if session is not None else None
-        result = await _loop(
+        result = await run_with_approvals(
+            run,
             built,
             input,
+            _loop,
             streamed=on_event is not None,
             context=context,
             max_turns=max_turns,
@@ -216,7 +223,6 @@ async def run_agent(
             auto_previous_response_id=auto_previous_response_id,
             conversation_id=conversation_id,
         )
-        _refuse_interruptions(result)
         if kept is not None:
             await memory.commit(kept.added())
         if held is not None:
@@ -289,7 +295,7 @@ run_agent_sync.__signature__ = inspect.signature(run_agent)  # type: ignore[attr
 
 
 async def _loop(
-    agent: Agent[Any], input: str | list[TResponseInputItem], *, streamed: bool, **options: Any
+    agent: Agent[Any], input: str | list[TResponseInputItem] | RunState[Any], *, streamed: bool, **options: Any
 ) -> RunResult | RunResultStreaming:
     """Run the SDK's loop; streamed where somebody listens, so that text arrives as it is made."""
     from agents import Runner
@@ -308,17 +314,6 @@ async def _loop(
     if result.run_loop_exception is not None:
         raise result.run_loop_exception
     return result
-
-
-def _refuse_interruptions(result: RunResult | RunResultStreaming) -> None:
-    """An approval that nobody gave is no answer."""
-    from flyteplugins.agents.core import AgentError
-
-    if result.interruptions:
-        names = ", ".join(sorted({item.tool_name or "a tool" for item in result.interruptions}))
-        raise AgentError(
-            f"The run waits for the approval of {names}. Approvals are not supported yet: take needs_approval off the tool."
-        )
 
 
 def _final_text(result: RunResult | RunResultStreaming) -> str:

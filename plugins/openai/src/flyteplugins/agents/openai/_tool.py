@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agents import FunctionTool
     from agents.tool_context import ToolContext
 
-    from flyteplugins.agents.core import AgentTool, DocstringUse, OnUnknown
+    from flyteplugins.agents.core import AgentTool, DocstringUse, OnUnknown, RequiresApproval
 
     class FlyteTool(FunctionTool):
         """What `tool` returns, to a type checker: the SDK's tool object, which can be called like its task or function."""
@@ -43,6 +43,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool: ...
 
@@ -54,6 +55,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], FlyteTool]: ...
 
@@ -66,6 +68,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
     """Make a tool of a Flyte task or of a plain callable.
@@ -80,22 +83,29 @@ def tool(
         description: What the model is told of it; the docstring by default.
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
-            again, `"fail"` fails the run.
+            again, `"ask"` has a person decide, `"fail"` fails the run.
+        requires_approval: Whether a person approves each call before it is made: `True`, a function of the validated arguments
+            that says so, or an `Approval` with a prompt and a deadline. The run waits, on a cluster for a Flyte condition.
         options: The SDK's own, all that `function_tool` takes: `name_override`, `description_override`, `docstring_style`,
             `use_docstring_info`, `failure_error_function`, `strict_mode`, `is_enabled`, `timeout` (seconds), `timeout_behavior`,
             `timeout_error_function`, `tool_input_guardrails`, `tool_output_guardrails`, `defer_loading`, `allowed_callers`,
-            `output_type`, `output_json_schema`, `custom_data_extractor`.
+            `output_type`, `output_json_schema`, `custom_data_extractor`, `needs_approval`.
 
     Returns:
         The tool. It can be called like the task or the function, and an `Agent(tools=[...])` takes it.
 
     Raises:
         TypeError: `target` is neither a task nor a callable, an option is unknown, or a task takes the SDK's context.
-        NotImplementedError: `needs_approval` is given. Approvals are not supported yet.
     """
     if target is None:
         return lambda function: tool(
-            function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
+            function,
+            name=name,
+            description=description,
+            durable=durable,
+            on_unknown=on_unknown,
+            requires_approval=requires_approval,
+            **options,
         )
     name = name if name is not None else options.pop("name_override", None)
     description = description if description is not None else options.pop("description_override", None)
@@ -110,6 +120,7 @@ def tool(
         description=description,
         durable=None if durable else False,
         on_unknown=None if on_unknown == "retry" else on_unknown,
+        requires_approval=requires_approval,
         documented=documented,
     )
     return cast("FlyteTool", made)
@@ -128,6 +139,7 @@ _FIELDS = {
     "allowed_callers": "allowed_callers",
     "output_json_schema": "output_json_schema",
     "custom_data_extractor": "custom_data_extractor",
+    "needs_approval": "needs_approval",
 }
 """Options of `function_tool`, and the fields of `FunctionTool` that they are."""
 
@@ -136,16 +148,12 @@ _OTHERS = ("failure_error_function", "output_type")
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    if options.get("needs_approval"):
-        raise NotImplementedError(
-            "needs_approval is not supported yet: an agent run could not suspend on it, and the approval would be lost."
-        )
-    unknown = sorted(set(options) - set(_FIELDS) - {*_OTHERS, "needs_approval"})
+    unknown = sorted(set(options) - set(_FIELDS) - set(_OTHERS))
     if unknown:
         raise TypeError(
             f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join([*_FIELDS, *_OTHERS])}."
         )
-    return {_FIELDS.get(option, option): value for option, value in options.items() if option != "needs_approval"}
+    return {_FIELDS.get(option, option): value for option, value in options.items()}
 
 
 def _documented(options: dict[str, Any]) -> DocstringUse | None:

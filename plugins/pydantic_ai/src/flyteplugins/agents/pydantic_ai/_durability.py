@@ -55,10 +55,11 @@ from pydantic_ai.durable_exec._toolset import unwrap_tool_call_result, wrap_tool
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.run import AgentRunResult
-from pydantic_ai.tools import AgentDepsT, RunContext, ToolDefinition
+from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, WrapperToolset
 from pydantic_ai.toolsets.abstract import ToolsetTool
 
+from ._approvals import decide_calls
 from ._codec import dump_messages
 from ._function_tools import record_call, told_to_the_model
 from ._invoker import RECORDS_ITSELF
@@ -132,6 +133,12 @@ class FlyteDurability(BaseDurabilityCapability[AgentDepsT]):
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """An id that is the same on every attempt."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Have a person decide about the calls that require approval, unless the caller takes them as an answer."""
+        return await decide_calls(ctx, requests) if current_run() is not None else None
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Run the agent; what is replayed is not told to its telemetry again."""

@@ -32,7 +32,7 @@ class Invoker:
     def records_itself(self) -> bool:
         """Whether core makes and records the calls."""
         tool = self.agent_tool
-        return tool.task is not None or not tool.durable or tool.on_unknown != "retry"
+        return tool.task is not None or not tool.durable or tool.on_unknown != "retry" or tool.approval is not None
 
     async def __call__(self, context: RunContext[Any], **arguments: Any) -> str:
         """Run the tool, and return what the model is given.

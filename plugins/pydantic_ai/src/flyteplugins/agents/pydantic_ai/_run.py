@@ -18,6 +18,7 @@ from flyteplugins.agents.core import (
     agent_run,
     check_arguments,
     run_coro_sync,
+    with_pending,
 )
 
 from ._options import AgentOptions, RunOptions, SDKOptions
@@ -95,6 +96,7 @@ async def run_agent(
     full_result: Literal[True],
     **options: Unpack[RunOptions],
 ) -> AgentResult[Any]: ...
+@with_pending
 async def run_agent(
     input: str | Sequence[UserContent] | None = None,
     *,

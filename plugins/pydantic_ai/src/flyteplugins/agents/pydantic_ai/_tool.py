@@ -9,6 +9,7 @@ from flyteplugins.agents.core import (
     AgentTool,
     NativeTool,
     OnUnknown,
+    RequiresApproval,
     register_control_flow,
 )
 
@@ -49,6 +50,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool: ...
 
@@ -60,6 +62,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], FlyteTool]: ...
 
@@ -72,6 +75,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
     """Make a tool of a Flyte task or of a plain callable.
@@ -86,10 +90,12 @@ def tool(
         description: What the model is told of it; the docstring by default.
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
-            again, `"fail"` fails the run.
+            again, `"ask"` has a person decide, `"fail"` fails the run.
+        requires_approval: Whether a person approves each call before it is made: `True`, a function of the validated arguments
+            that says so, or an `Approval` with a prompt and a deadline. The run waits, on a cluster for a Flyte condition. With
+            `True` and `DeferredToolRequests` in `output_type` the call comes back in one, as in the SDK.
         options: The SDK's own: `retries` (`max_retries`), `timeout` (seconds), `strict`, `sequential`, `prepare`,
-            `args_validator`, `metadata`, `defer_loading`, `requires_approval`. A call that requires approval is not made: it
-            comes back in a `DeferredToolRequests` if `output_type` has that, and is an error of the SDK's otherwise.
+            `args_validator`, `metadata`, `defer_loading`.
 
     Returns:
         The tool. It can be called like the task or the function, and an `Agent(tools=[...])` takes it.
@@ -99,18 +105,30 @@ def tool(
     """
     if target is None:
         return lambda function: tool(
-            function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
+            function,
+            name=name,
+            description=description,
+            durable=durable,
+            on_unknown=on_unknown,
+            requires_approval=requires_approval,
+            **options,
         )
+    native = _check_options(options)
+    if (
+        requires_approval is True
+    ):  # the SDK's own: who takes `DeferredToolRequests` as an answer decides, else core asks
+        requires_approval, native["requires_approval"] = None, True
     made = NativeTool.of(
         target,
         sdk=_SDK,
         factory=_FACTORY,
         context_types=_CONTEXT_TYPES,
-        native=_check_options(options),
+        native=native,
         name=name,
         description=description,
         durable=None if durable else False,
         on_unknown=None if on_unknown == "retry" else on_unknown,
+        requires_approval=requires_approval,
     )
     return cast("FlyteTool", made)
 
@@ -125,7 +143,6 @@ _OPTIONS = {
     "args_validator": "args_validator",
     "metadata": "metadata",
     "defer_loading": "defer_loading",
-    "requires_approval": "requires_approval",
 }
 
 
