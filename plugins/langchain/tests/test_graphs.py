@@ -52,10 +52,10 @@ async def test_an_interrupt_is_never_an_answer(model_env: ModelServer, run_task:
     async def asking() -> str:
         return str(await run_agent("Hi", agent=one_node(ask_then_wait), checkpointer=InMemorySaver()))
 
-    with pytest.raises(flyte.errors.RuntimeUserError, match=r"waits for an answer.*A draft") as raised:
+    with pytest.raises(flyte.errors.RuntimeUserError, match=r"is pending: there is no terminal") as raised:
         await run_task(asking)
-    assert raised.value.code == "NonRecoverableError"
-    with pytest.raises(AgentError, match="waits for an answer"):
+    assert raised.value.code == "ApprovalPending"
+    with pytest.raises(AgentError, match="is pending: there is no terminal"):
         await run_agent("Hi", agent=one_node(ask_then_wait), checkpointer=InMemorySaver())
 
 

@@ -503,7 +503,7 @@ async def test_what_a_built_in_tool_did_goes_back_to_a_server_that_keeps_nothing
         assert (again["arguments"], again["info"]) == (executed["arguments"], executed["info"])
 
 
-# -- confirmations, which are not supported, are never lost
+# -- confirmations of what runs on the server, which are not supported, are never lost
 
 
 @EVERY_MODE
@@ -532,13 +532,7 @@ async def test_a_call_that_waits_for_a_confirmation_fails_the_run(
     assert searched == []
 
 
-async def test_a_tool_that_requires_a_confirmation_is_refused_at_once(model_env: ModelServer) -> None:
-    with pytest.raises(NotImplementedError, match="the approval would be lost"):
-        tool(add, requires_confirmation=True)
-    context = RunContext(model="m")
-    context.register_func(add, requires_confirmation=True)
-    with pytest.raises(NotImplementedError, match="add of the run context requires a confirmation"):
-        await run_agent("Hi", agent=context)
+async def test_an_answer_to_a_call_of_another_run_is_refused(model_env: ModelServer) -> None:
     from mistralai.client.models import FunctionCallEntry
     from mistralai.extra.exceptions import DeferredToolCallEntry
 

@@ -111,7 +111,7 @@ def test_every_option_of_function_tool_is_known() -> None:
     from flyteplugins.agents.openai import _tool
 
     ours = {*_tool._FIELDS, *_tool._OTHERS, "name_override", "description_override"}
-    ours |= {"docstring_style", "use_docstring_info", "needs_approval"}
+    ours |= {"docstring_style", "use_docstring_info"}
     theirs = {name for name in inspect.signature(function_tool).parameters if name != "func"}
     assert theirs <= ours
     with pytest.raises(TypeError, match="has no option nonsense"):
@@ -255,29 +255,6 @@ async def test_a_parameter_of_any_shape_makes_the_schema_a_plain_one(model_env: 
     assert results[1].tool_calls[0].result == '{"a": [1, {"b": null}]}'
     with pytest.raises(Exception, match=r"strict|additionalProperties"):
         copy.copy(tool(note, strict_mode=True))
-
-
-def test_an_approval_that_a_tool_needs_is_refused_and_never_dropped() -> None:
-    with pytest.raises(NotImplementedError, match="needs_approval is not supported yet"):
-        tool(lookup, needs_approval=True)
-
-
-async def test_an_approval_that_the_sdks_own_tool_needs_is_refused(model_env: ModelServer, run_task: RunTask) -> None:
-    model_env.script("go", Reply(calls=(call("danger"),)), Reply("never"))
-
-    @function_tool(needs_approval=True)
-    def danger() -> str:
-        """Danger."""
-        EFFECTS.append("danger")
-        return "boom"
-
-    @env.task
-    async def chat() -> str:
-        return str(await run_agent("go", tools=[danger]))
-
-    with pytest.raises(flyte.errors.RuntimeUserError, match="waits for the approval of danger"):
-        await run_task(chat)
-    assert EFFECTS == []
 
 
 # the SDK's own tools

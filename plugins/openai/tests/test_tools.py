@@ -176,7 +176,7 @@ def test_the_sdks_own_options_reach_its_tool() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"needs_approval": True}, NotImplementedError, "needs_approval is not supported yet"),
+        ({"requires_approval": "yes"}, TypeError, "requires_approval is 'yes'; give True"),
         ({"colour": "red"}, TypeError, "tool\\(\\) has no option colour"),
         ({"on_unknown": "guess"}, ValueError, "on_unknown is 'guess'"),
     ],

@@ -436,11 +436,6 @@ async def test_a_union_of_outputs_comes_back_as_the_one_that_was_chosen(
 # -- approvals
 
 
-def dangerous(city: str) -> str:
-    """Do something dangerous."""
-    raise AssertionError("nobody approved")
-
-
 def later(city: str) -> str:
     """Be answered later."""
     raise CallDeferred
@@ -490,13 +485,11 @@ async def test_a_call_that_needs_approval_comes_back_as_such_and_goes_on_when_it
     assert model_env.journal.count() == 2
 
 
-@pytest.mark.parametrize("which", ["requires approval", "deferred"])
-async def test_an_approval_that_nobody_asked_to_be_told_of_is_a_clear_error(
-    model_env: ModelServer, run_task: RunTask, which: str
+async def test_a_deferred_call_that_nobody_asked_to_be_told_of_is_a_clear_error(
+    model_env: ModelServer, run_task: RunTask
 ) -> None:
-    name = "dangerous" if which == "requires approval" else "later"
-    model_env.script("go", Reply(calls=(call(name, city="Oslo"),)))
-    made = tool(dangerous, requires_approval=True) if which == "requires approval" else tool(later)
+    model_env.script("go", Reply(calls=(call("later", city="Oslo"),)))
+    made = tool(later)
 
     @env.task(retries=2)
     async def asking() -> str:

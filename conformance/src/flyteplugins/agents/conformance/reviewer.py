@@ -8,6 +8,7 @@ Import the fixture where pytest finds it, for instance in `conftest.py`:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -37,13 +38,27 @@ class Reviewer:
         """
         self._answers.append((re.compile(pattern), list(answers)))
 
-    async def answer(self, text: str, deadline: float | None = None) -> str | None:  # noqa: ARG002 - as the terminal's
-        """Answer one question.
+    async def answer(self, text: str, deadline: float | None, again: Callable[[str], str]) -> str | None:
+        """Answer one question, as often as it is asked again.
+
+        Args:
+            text: The question.
+            deadline: When it is too late; only `None` answers are.
+            again: Says what to ask once more; empty text where an answer is one.
 
         Raises:
             AssertionError: Nobody said what to answer.
         """
-        self.asked.append(text)
+        del deadline
+        while text:
+            self.asked.append(text)
+            line = self._line(text)
+            if line is None:
+                return None
+            text = again(line)
+        return line
+
+    def _line(self, text: str) -> str | None:
         for pattern, answers in self._answers:
             if pattern.search(text):
                 return answers.pop(0) if len(answers) > 1 else answers[0]

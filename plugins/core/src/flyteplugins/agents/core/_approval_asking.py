@@ -255,18 +255,21 @@ async def _at_console(request: ApprovalRequest, asked: Asked, choices: str, pars
         return late
     if not has_console():
         raise pending
-    text = f"\n{'-' * 72}\n{request.prompt}\n\n[{choices}] > "
-    while True:
-        try:
-            line = await ask_console(text, asked.deadline)
-        except ConsoleClosedError as error:
-            raise pending from error
-        if line is None:
-            return late
+    answers: list[Answer] = []
+
+    def again(line: str) -> str:
         answer = parse(line)
-        if isinstance(answer, Answer):
-            return replace(answer, by=_user())
-        text = f"{answer}\n[{choices}] > "
+        if isinstance(answer, str):
+            return f"{answer}\n[{choices}] > "
+        answers.append(answer)
+        return ""
+
+    text = f"\n{'-' * 72}\n{request.prompt}\n\n[{choices}] > "
+    try:
+        line = await ask_console(text, asked.deadline, again)
+    except ConsoleClosedError as error:
+        raise pending from error
+    return late if line is None else replace(answers[-1], by=_user())
 
 
 def _user() -> str:

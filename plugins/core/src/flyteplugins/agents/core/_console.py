@@ -10,6 +10,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 __all__ = ["ConsoleClosedError", "ask_console", "has_console"]
@@ -31,6 +32,7 @@ def has_console() -> bool:
 @dataclass(eq=False)
 class _Question:
     text: str
+    again: Callable[[str], str]
     deadline: float | None
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[str | None]
@@ -80,14 +82,17 @@ class _Desk:
             return None
         if question.deadline is not None and time.time() >= question.deadline:
             return None
-        sys.stderr.write(question.text)
-        sys.stderr.flush()
-        if not self._typed(question):
-            sys.stderr.write("\n")
-            return None
-        line = sys.stdin.readline()
-        if not line:
-            raise ConsoleClosedError("The terminal was closed before there was an answer.")
+        text = question.text
+        while text:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            if not self._typed(question):
+                sys.stderr.write("\n")
+                return None
+            line = sys.stdin.readline()
+            if not line:
+                raise ConsoleClosedError("The terminal was closed before there was an answer.")
+            text = question.again(line.strip())
         return line.strip()
 
     def _typed(self, question: _Question) -> bool:
@@ -118,12 +123,13 @@ def _desk() -> _Desk:
         return _DESKS[0]
 
 
-async def ask_console(text: str, deadline: float | None = None) -> str | None:
+async def ask_console(text: str, deadline: float | None, again: Callable[[str], str]) -> str | None:
     """Put a question to the person at the terminal, when those before it are answered.
 
     Args:
         text: What to show, the prompt at its end.
         deadline: When it is too late, in seconds since the epoch.
+        again: Says what to ask once more after a line that is no answer; empty text for one that is.
 
     Returns:
         The line that was typed; `None` when it was too late.
@@ -132,7 +138,7 @@ async def ask_console(text: str, deadline: float | None = None) -> str | None:
         ConsoleClosedError: There will be no answer.
     """
     loop = asyncio.get_running_loop()
-    question = _Question(text, deadline, loop, loop.create_future())
+    question = _Question(text, again, deadline, loop, loop.create_future())
     desk = _desk()
     desk.put(question)
     try:

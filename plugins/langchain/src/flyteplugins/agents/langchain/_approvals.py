@@ -21,10 +21,18 @@ class _Live:
     """Keeps values as they are: a checkpoint that lives as long as the run need not be written down."""
 
     def dumps_typed(self, obj: Any) -> tuple[str, Any]:
-        return "live", obj
+        return "live", _apart(obj)
 
     def loads_typed(self, data: tuple[str, Any]) -> Any:
-        return data[1]
+        return _apart(data[1])
+
+
+def _apart(value: Any) -> Any:
+    """A copy of lists and mappings: the SDK goes on changing those that it has kept."""
+    kind = type(value)
+    if kind is dict:
+        return {key: _apart(item) for key, item in value.items()}
+    return kind(_apart(item) for item in value) if kind in (list, tuple, set) else value
 
 
 def resumable(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:

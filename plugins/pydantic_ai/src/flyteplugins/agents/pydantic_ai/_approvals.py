@@ -52,9 +52,11 @@ def _takes_requests(output: Any) -> bool:
 
 async def _decide(ctx: RunContext[Any], call: ToolCallPart, agent: str) -> ApprovalDecision:
     arguments: Any = call.args_as_dict()
-    tool = ctx.tool_manager.tools.get(call.tool_name) if ctx.tool_manager and ctx.tool_manager.tools else None
-    function = getattr(getattr(tool, "tool", None), "function", None) or getattr(tool, "call_func", None)
-    invoker = getattr(function, "__self__", None)
+    tool: Any = ctx.tool_manager.tools.get(call.tool_name) if ctx.tool_manager and ctx.tool_manager.tools else None
+    while (inner := getattr(tool, "source_tool", None)) is not None:  # toolsets around toolsets
+        tool = inner
+    schema_of_sdk = getattr(getattr(tool, "call_func", None), "__self__", None)
+    invoker = getattr(getattr(schema_of_sdk, "function", None), "__self__", None)
     if isinstance(invoker, Invoker):  # what it runs with: defaults included
         schema = invoker.agent_tool.schema
         with contextlib.suppress(ToolArgumentError):  # the model is told when it runs
