@@ -101,6 +101,17 @@ def _trip(conversation: Conversation) -> Reply | None:
     return Reply(f"Your trip to {city} is planned. {steps}.")
 
 
+def _refund(conversation: Conversation) -> Reply | None:
+    order = re.search(r"\brefund\b.*?\border\s+([\w-]+)", conversation.user, re.IGNORECASE | re.DOTALL)
+    tool = find_tool(conversation, "refund")
+    if order is None:
+        return None
+    if tool is None:
+        return Reply(f"I have no tool here that refunds order {order[1]}.")
+    told = [text for name, text in pairs(conversation) if name == tool.name]
+    return Reply(told[-1]) if told else Reply(calls=(call_tool(tool, order=order[1], order_id=order[1]),))
+
+
 def _long(conversation: Conversation) -> Reply | None:
     if match := re.search(r"\bcount to (\d{1,6})\b", conversation.user, re.IGNORECASE):
         return Reply(" ".join(str(n + 1) for n in range(int(match[1]))))
@@ -238,6 +249,7 @@ STOCK: tuple[Dialogue, ...] = (
     Dialogue("weather", "What is the weather in Paris and Oslo?", _weather),
     Dialogue("names", "My name is Ada", _names),
     Dialogue("sum", "What is 2 + 3?", _sum),
+    Dialogue("refund", "Please refund order A-17", _refund),
     Dialogue("long", "Tell me a long story", _long),
     Dialogue("handed-over", "", _handed_over),
     Dialogue("structured", "", _structured),
