@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,13 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
-from flyteplugins.agents.conformance.local import LocalRuns
-from flyteplugins.agents.conformance.models import Conversation, ModelServer, Reply, call
+from flyteplugins.agents.conformance.models import Conversation, ModelServer, Reply
 from flyteplugins.agents.core import UnserializableError, fingerprint
 from flyteplugins.agents.langchain import run_agent, tool
 from flyteplugins.agents.langchain._request import request_fields
 
 env = flyte.TaskEnvironment("keys")
 
-APP = Path(__file__).parent / "apps" / "dialogue.py"
 QUESTION = "How warm is it in Oslo?"
 
 
@@ -170,41 +167,6 @@ async def test_a_string_a_model_and_a_pre_built_graph_that_ask_the_same_have_one
     by_name = await ask()
     assert await ask(model=ChatOpenAI(model="gpt-4.1")) == by_name
     assert await ask(agent=create_agent("openai:gpt-4.1", tools, system_prompt="Be brief.")) == by_name
-
-
-async def test_keys_are_the_same_in_processes_with_other_hash_seeds_ids_and_clocks(
-    local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, run_name: str
-) -> None:
-    """Every message id differs, and so does the day; the second process makes no request."""
-    model_server.script(
-        "How warm is it",
-        Reply(calls=(call("temperature", city="Oslo"), call("temperature", city="Rome"))),
-        Reply(calls=(call("book", city="Rome"),)),
-        Reply(calls=(call("write_note", text="booked"),)),
-        Reply("Rome is warmer."),
-    )
-    ids = []
-    for days in ("0", "40"):
-        outcome = local_runs.run(
-            APP,
-            "chat",
-            name=run_name,
-            inputs={"message": "How warm is it in Oslo and Rome, and should I book?", "memory_key": ""},
-            env={
-                "KILL": "",
-                "DAYS": days,
-                "EFFECTS": str(tmp_path / "effects"),
-                "ANSWER": str(tmp_path / "answer.json"),
-                "IDS": str(tmp_path / "ids"),
-            },
-        )
-        assert outcome.succeeded, outcome.output
-        ids.append(json.loads((tmp_path / "ids").read_text()))
-    assert model_server.journal.count() == 4
-    made_up = [{one for one in found if not one.startswith("msg_")} for found in ids]
-    assert len(made_up[0]) == len(made_up[1]) >= 5
-    assert not made_up[0] & made_up[1]
-    assert (tmp_path / "effects").read_text().count("\n") == 4
 
 
 def key_of(messages: list[Any], model: Any = None, **options: Any) -> str:

@@ -12,13 +12,11 @@ from agents import Agent, ModelSettings, OpenAIResponsesModel, RunConfig, functi
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.models import Conversation, ModelServer, Reply, call
 from flyteplugins.agents.openai import run_agent, tool
 
 env = flyte.TaskEnvironment("keys")
 
-APP = Path(__file__).parent / "apps" / "dialogue.py"
 QUESTION = "How warm is it in Oslo?"
 
 
@@ -182,29 +180,6 @@ async def test_no_credential_is_stored(ask: Ask, run_folder: Callable[[str], Pat
     files = [path for path in run_folder("ask-1").rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if b"very-secret" in path.read_bytes() or b"offline" in path.read_bytes()]
-
-
-def test_keys_are_the_same_in_two_processes_a_day_apart(
-    local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, run_name: str
-) -> None:
-    """The processes have different hash seeds, the clocks are a day apart, and every generated id differs."""
-    model_server.script(
-        "How warm",
-        Reply(
-            calls=(call("temperature", city="Oslo", unit="celsius"), call("temperature", city="Rome", unit="celsius"))
-        ),
-        Reply("Rome."),
-    )
-    found = []
-    for day in ("0", "1"):
-        environment = {"DAYS": day, "EFFECTS": str(tmp_path / "effects"), "ANSWER": str(tmp_path / "answer")}
-        name = f"{run_name}-{day}"
-        outcome = local_runs.run(APP, "chat", name=name, inputs={"message": "How warm?"}, env=environment)
-        assert outcome.succeeded, outcome.output
-        names = [path.name for path in local_runs.records(name)]
-        assert len([name for name in names if name.startswith("turn.")]) == 2
-        found.append(sorted(names))
-    assert found[0] == found[1]
 
 
 @function_tool

@@ -15,7 +15,6 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.models import Conversation, ModelServer, Reply, call
 from flyteplugins.agents.pydantic_ai import run_agent, tool
 
@@ -26,7 +25,6 @@ PNG = bytes.fromhex(
 
 env = flyte.TaskEnvironment("keys")
 
-APP = Path(__file__).parent / "apps" / "dialogue.py"
 QUESTION = "How warm is it in Oslo?"
 RunTask = Callable[..., Any]
 
@@ -206,24 +204,3 @@ async def test_no_credential_is_stored(ask: Ask, run_folder: Callable[[str], Pat
     files = [path for path in run_folder("ask-1").rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if b"very-secret" in path.read_bytes()]
-
-
-def test_a_resume_in_a_process_with_another_hash_seed_a_day_later_asks_nothing(
-    local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, run_name: str
-) -> None:
-    """The server gives no ids to calls here, so that the SDK makes up its own."""
-    model_server.script(
-        "How warm",
-        Reply(
-            calls=(call("temperature", city="Oslo", unit="celsius"), call("temperature", city="Rome", unit="celsius"))
-        ),
-        Reply("Rome."),
-    )
-    for day in ("0", "1"):
-        environment = {"DAYS": day, "EFFECTS": str(tmp_path / "effects"), "ANSWER": str(tmp_path / f"answer{day}")}
-        outcome = local_runs.run(APP, "chat", name=run_name, inputs={"message": "How warm?"}, env=environment)
-        assert outcome.succeeded, outcome.output
-        assert model_server.journal.count() == 2
-    names = [path.name for path in local_runs.records(run_name)]
-    assert len([name for name in names if name.startswith("turn.")]) == 2
-    assert len((tmp_path / "effects").read_text().splitlines()) == 2

@@ -1,0 +1,90 @@
+"""What an adapter tells the kit about itself."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flyteplugins.agents.core import ErrorClass
+
+from ._capabilities import Capability
+
+__all__ = ["Adapter", "Options"]
+
+Options = Mapping[str, Any]
+"""Keywords of the adapter's `run_agent`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """An adapter, as far as the kit cannot find out by itself.
+
+    Attributes:
+        title: What the SDK is called.
+        module: The adapter's module, such as `flyteplugins.agents.openai`.
+        sdk: Modules of the SDK. The worker of a tool must not have imported them.
+        distribution: The distribution that the SDK comes in; its version names golden records.
+        model: A model's name that makes the adapter ask the offline server.
+        model_object: Makes keywords of `run_agent` that give a model as one of the SDK's own objects (a model, or the client
+            that it is asked through), of the model's name without a provider's prefix.
+        agent: Makes keywords of `run_agent` that hold a pre-built agent on `model`, of its instructions and its tools. A tool
+            is a plain function, to be made a tool of the SDK's own, or what the adapter's `tool` made, which goes in as it is.
+        bare: Runs what `agent` made with the SDK alone, on a question, and returns the SDK's own result, of the type of
+            `AgentResult.native`.
+        messages: The conversation in such a result, as JSON values, without what the SDK makes up anew in each run.
+        temperature: Makes keywords of `run_agent` that set the model's temperature.
+        raises: Every exception class that the SDK may raise in an agent run.
+        error_classes: What the adapter says that each means.
+        streaming: Keywords of `run_agent` with which text arrives as it is made, besides `on_event`.
+        fields: What the adapter's log calls a field of a request, where that is not the name in `FIELDS`.
+        capabilities: In what form the adapter has each capability, in a few words for the docs.
+        absent: Why the adapter lacks a capability, where it may.
+        golden: The folder with golden records.
+    """
+
+    title: str
+    module: str
+    sdk: tuple[str, ...]
+    distribution: str
+    model: str
+    model_object: Callable[[str], Options]
+    agent: Callable[[str, Sequence[Any]], Options]
+    bare: Callable[[Options, str], Awaitable[Any]]
+    messages: Callable[[Any], Sequence[Any]]
+    temperature: Callable[[float], Options]
+    raises: Callable[[], Collection[type[BaseException]]]
+    error_classes: Callable[[], Mapping[type[BaseException], ErrorClass]]
+    capabilities: Mapping[Capability, str]
+    streaming: Options = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[Capability, str] = field(default_factory=dict)
+    golden: Path | None = None
+
+    @property
+    def run_agent(self) -> Callable[..., Awaitable[Any]]:
+        """The adapter's `run_agent`."""
+        return self.export("run_agent")  # type: ignore[no-any-return]
+
+    @property
+    def run_agent_sync(self) -> Callable[..., Any]:
+        """The adapter's `run_agent_sync`."""
+        return self.export("run_agent_sync")  # type: ignore[no-any-return]
+
+    @property
+    def tool(self) -> Callable[..., Any]:
+        """The adapter's `tool`."""
+        return self.export("tool")  # type: ignore[no-any-return]
+
+    @property
+    def model_name(self) -> str:
+        """The model's name, without the provider's prefix."""
+        return self.model.rpartition(":")[2]
+
+    def export(self, name: str) -> Any:
+        """Something that the adapter exports."""
+        found = getattr(importlib.import_module(self.module), name, None)
+        assert found is not None, f"{self.module} has no {name}. Every adapter exports it; see surface.names."
+        return found
