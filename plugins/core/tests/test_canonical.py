@@ -26,6 +26,7 @@ from pydantic import BaseModel, Field
 from flyteplugins.agents.core import (
     JSON,
     UnserializableError,
+    _canonical,
     canonical_json,
     digest,
     fingerprint,
@@ -361,3 +362,39 @@ def test_each_kind_of_generated_id_is_counted_by_itself() -> None:
         {"call": "call#0", "message": "message#0"},
         {"message": "message#1", "call": "call#1"},
     ]
+
+
+def test_items_that_were_hashed_before_have_the_digests_that_they_would_have_anyway() -> None:
+    """Also those that are equal to Python and different in JSON, and those that change after they were hashed."""
+    items: list[Any] = [
+        1,
+        True,
+        1.0,
+        "1",
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        {"a": True, "b": 2},
+        [1],
+        [1.0],
+        (1,),
+        b"1",
+        None,
+    ]
+    alone = [digest([item]) for item in items]
+    assert [digest([item]) for item in items] == alone
+    assert alone == [
+        hashlib.sha256(b"items:" + hashlib.sha256(canonical_json(item)).digest()).hexdigest() for item in items
+    ]
+    growing: dict[str, Any] = {"content": [{"text": "one"}]}
+    before = digest([growing])
+    growing["content"].append({"text": "two"})
+    assert digest([growing]) != before
+    assert digest([{"content": [{"text": "one"}]}]) == before
+
+
+def test_no_more_items_are_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_canonical, "_KNOWN_ITEMS", {})
+    monkeypatch.setattr(_canonical, "_MAX_KNOWN_ITEMS", 3)
+    for number in range(10):
+        assert digest([number]) == digest([number])
+    assert 0 < len(_canonical._KNOWN_ITEMS) <= 3

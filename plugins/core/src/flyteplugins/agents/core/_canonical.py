@@ -14,6 +14,7 @@ import decimal
 import enum
 import hashlib
 import json
+import marshal
 import math
 import pathlib
 import re
@@ -38,6 +39,7 @@ KEY_FORMAT = "flyte-agents-key/1"
 
 _MAX_SAFE_INTEGER = 2**53 - 1  # RFC 8785 numbers are IEEE 754 doubles
 _MAX_DEPTH = 200  # below the interpreter's recursion limit, so that depth is our error and not a crash
+_MARSHAL_VERSION = 2  # without references between equal parts, so that equal values look the same
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
@@ -216,9 +218,34 @@ def digest(value: object, *, path: str = "") -> str:
     if isinstance(value, (list, tuple)):
         hasher = hashlib.sha256(b"items:")
         for index, item in enumerate(value):
-            hasher.update(hashlib.sha256(canonical_json(item, path=f"{path}[{index}]")).digest())
+            hasher.update(_item_digest(item, path, index))
         return hasher.hexdigest()
     return hashlib.sha256(canonical_json(value, path=path)).hexdigest()
+
+
+_KNOWN_ITEMS: dict[bytes, bytes] = {}
+"""SHA-256 of items' canonical JSON, by SHA-256 of their marshalled form: each turn asks with all of the conversation."""
+
+_MAX_KNOWN_ITEMS = 32_768  # some MB
+
+
+def _item_digest(item: object, path: str, index: int) -> bytes:
+    """Hash an item of a list. One that was hashed before is recognized by its marshalled form, ten times as fast.
+
+    Equal marshalled forms are equal values, down to types and the order of keys; what cannot be marshalled is no plain value, and
+    is hashed each time.
+    """
+    try:
+        known = hashlib.sha256(marshal.dumps(item, _MARSHAL_VERSION)).digest()
+    except ValueError:
+        return hashlib.sha256(canonical_json(item, path=f"{path}[{index}]")).digest()
+    found = _KNOWN_ITEMS.get(known)
+    if found is None:
+        found = hashlib.sha256(canonical_json(item, path=f"{path}[{index}]")).digest()
+        if len(_KNOWN_ITEMS) >= _MAX_KNOWN_ITEMS:
+            _KNOWN_ITEMS.clear()
+        _KNOWN_ITEMS[known] = found
+    return found
 
 
 def fingerprint(fields: Mapping[str, object]) -> tuple[str, dict[str, str]]:
