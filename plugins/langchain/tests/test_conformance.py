@@ -38,7 +38,7 @@ def agent(instructions: str, tools: Sequence[Any]) -> Options:
 async def bare(options: Options, question: str) -> Any:
     from langchain_core.messages import HumanMessage
 
-    return await options["agent"].ainvoke({"messages": [HumanMessage(question)]})
+    return await options["agent"].ainvoke({"messages": [HumanMessage(question)]}, options.get("config"))
 
 
 def messages(state: Any) -> list[Any]:
@@ -106,6 +106,7 @@ LANGCHAIN = Adapter(
     error_classes=error_classes,
     streaming={"stream": True},
     fields={"instructions": "messages", "output type": "options"},  # as the SDK hands them to a model
+    unlimited={"config": {"recursion_limit": 10_000}},
     golden=Path(__file__).parent / "golden",
     capabilities={
         Capability.MODELS: "names, every chat model, fallbacks, middleware",

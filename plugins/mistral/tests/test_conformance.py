@@ -81,6 +81,7 @@ MISTRAL = Adapter(
     raises=raises,
     error_classes=error_classes,
     fields={"output type": "settings"},
+    unlimited={"max_turns": None},
     golden=Path(__file__).parent / "golden",
     capabilities={
         Capability.MODELS: "names, clients, hand-offs",

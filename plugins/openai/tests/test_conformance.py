@@ -28,7 +28,8 @@ def agent(instructions: str, tools: Sequence[Any]) -> Options:
 async def bare(options: Options, question: str) -> Any:
     from agents import RunConfig, Runner
 
-    return await Runner.run(options["agent"], question, run_config=RunConfig(tracing_disabled=True))
+    config, turns = RunConfig(tracing_disabled=True), options.get("max_turns", 10)
+    return await Runner.run(options["agent"], question, run_config=config, max_turns=turns)
 
 
 def temperature(value: float) -> Options:
@@ -70,6 +71,7 @@ OPENAI = Adapter(
     temperature=temperature,
     raises=raises,
     error_classes=error_classes,
+    unlimited={"max_turns": 10_000},
     golden=Path(__file__).parent / "golden",
     capabilities={
         Capability.MODELS: "names, `Model` objects, hand-offs, agents as tools",

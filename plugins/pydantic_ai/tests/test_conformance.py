@@ -29,7 +29,7 @@ def agent(instructions: str, tools: Sequence[Any]) -> Options:
 
 
 async def bare(options: Options, question: str) -> Any:
-    return await options["agent"].run(question)
+    return await options["agent"].run(question, usage_limits=options.get("usage_limits"))
 
 
 def messages(result: Any) -> list[Any]:
@@ -45,6 +45,12 @@ def _comparable(value: Any) -> Any:
 async def listen(_: Any, stream: Any) -> None:
     async for _event in stream:
         pass
+
+
+def unlimited() -> Options:
+    from pydantic_ai import UsageLimits
+
+    return {"usage_limits": UsageLimits(request_limit=None)}
 
 
 def raises() -> set[type[BaseException]]:
@@ -75,6 +81,7 @@ PYDANTIC_AI = Adapter(
     raises=raises,
     error_classes=error_classes,
     streaming={"event_stream_handler": listen},
+    unlimited=unlimited(),
     golden=Path(__file__).parent / "golden",
     capabilities={
         Capability.MODELS: "names, `Model` objects, fallbacks, agents in tools",

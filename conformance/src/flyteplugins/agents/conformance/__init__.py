@@ -5,4 +5,6 @@
 - `faults`: kill a process at a named point, once.
 - `local`: `flyte run --local` in processes of their own.
 - `crash`: kill an agent at every boundary, and compare it with one that was left alone.
+- `kit`: every paragraph of the promise as a check, which an adapter takes in with one class.
+- `reference`: a whole adapter, for an SDK that nobody publishes.
 """

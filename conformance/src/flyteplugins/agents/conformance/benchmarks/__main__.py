@@ -1,79 +1,71 @@
 """Print what things cost beside what they are compared with.
 
 python -m flyteplugins.agents.conformance.benchmarks --rounds 9
+python -m flyteplugins.agents.conformance.benchmarks --only turns plugins/*/tests/test_conformance.py
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.metadata
-import statistics
-import subprocess
+import logging
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import flyteplugins.agents as namespace
+from flyteplugins.agents.conformance.kit import Adapter
+from flyteplugins.agents.conformance.kit._table import load_adapters
+from flyteplugins.agents.conformance.reference.declaration import PARROT
 
-PACKAGE = "flyteplugins.agents"
-
-
-def adapters() -> list[str]:
-    """Name the adapters that are installed, by their modules below `flyteplugins.agents`."""
-    folders = [path for root in namespace.__path__ for path in Path(root).iterdir()]
-    found = {path.name for path in folders if (path / "_run.py").exists() and path.name != "core"}
-    return sorted(found)
-
-
-def import_seconds(modules: Sequence[str], rounds: int) -> dict[str, list[float]]:
-    """Time imports, each in a process of its own, in turns: what disturbs the machine disturbs all of them.
-
-    Args:
-        modules: What to import. An empty name stands for the interpreter's own start, which is taken off the others.
-        rounds: How many processes per module.
-
-    Returns:
-        Seconds by module, one for each round.
-    """
-    took: dict[str, list[float]] = {module: [] for module in modules}
-    for _ in range(rounds):
-        for module in modules:
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", _statement(module)], check=True)
-            took[module].append(time.perf_counter() - began)
-    return took
-
-
-def _statement(module: str) -> str:
-    if not module:
-        return "pass"
-    if module.startswith(f"{PACKAGE}.") and module != f"{PACKAGE}.core":
-        return f"from {module} import run_agent, tool"  # an adapter's module loads little until these are asked for
-    return f"import {module}"
-
-
-def imports(rounds: int) -> str:
-    """Compare the import of core and of each adapter's `tool` and `run_agent` with that of Flyte alone."""
-    names = ["", "flyte", f"{PACKAGE}.core", *(f"{PACKAGE}.{adapter}" for adapter in adapters())]
-    took = import_seconds(names, rounds)
-    start = statistics.median(took[""])
-    medians = {name: statistics.median(took[name]) - start for name in names if name}
-    lines = ["| import | seconds | times Flyte's |", "|---|---|---|"]
-    lines += [f"| `{name}` | {seconds:.2f} | {seconds / medians['flyte']:.2f} |" for name, seconds in medians.items()]
-    return "\n".join(lines)
+from ._imports import PACKAGE, imports
+from ._imports import adapters as installed
+from ._plane import traces, workers
+from ._storage import memories, reports
+from ._turns import turns
 
 
 def main() -> int:
     """Read the command line, and print the tables."""
-    parser = argparse.ArgumentParser(prog=f"python -m {PACKAGE}.conformance.benchmarks", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="how often each thing is measured (9)")
-    rounds = max(1, parser.parse_args().rounds)
-    print(
-        f"flyte {importlib.metadata.version('flyte')}, Python {sys.version.split()[0]}; medians of {rounds} rounds.\n"
+    parser = argparse.ArgumentParser(
+        prog="python -m flyteplugins.agents.conformance.benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    print(imports(rounds))
+    parser.add_argument("--rounds", type=int, default=9, help="how often each thing is measured (9)")
+    parser.add_argument("--turns", type=int, nargs="+", default=[10, 100, 400], help="lengths of runs (10 100 400)")
+    parser.add_argument("--only", choices=["imports", "turns", "memories", "reports", "workers", "traces"])
+    parser.add_argument(
+        "files", type=Path, nargs="*", help="declarations of adapters; of the reference adapter by default"
+    )
+    options = parser.parse_args()
+    rounds = max(1, options.rounds)
+    logging.getLogger("flyte").setLevel(logging.ERROR)
+    # an SDK that does next to nothing by itself shows best what the rest costs; one that is real may cost seconds by itself
+    adapters = load_adapters(options.files) or [PARROT]
+    print(f"flyte {importlib.metadata.version('flyte')}, Python {sys.version.split()[0]}; {rounds} rounds.")
+    for name, title, measure in _measurements(adapters, tuple(options.turns), rounds):
+        if options.only in (None, name):
+            print(f"\n{title}\n\n{measure()}", flush=True)
     return 0
+
+
+def _measurements(
+    adapters: list[Adapter], lengths: tuple[int, ...], rounds: int
+) -> list[tuple[str, str, Callable[[], str]]]:
+    few = max(1, rounds // 3)
+    each: list[tuple[str, str, Callable[[], str]]] = [
+        ("turns", f"Turns with {one.title}", lambda one=one: asyncio.run(turns(one, lengths, few)))  # type: ignore[misc]
+        for one in adapters
+    ]
+    return [
+        ("imports", "Imports", lambda: imports(rounds)),
+        *each,
+        ("memories", "Memories", lambda: asyncio.run(memories((10_000, 10_000_000), rounds))),
+        ("reports", "Reports", lambda: asyncio.run(reports((10, 1000)))),
+        ("workers", "Workers", lambda: workers([f"{PACKAGE}.{one}" for one in installed()], rounds)),
+        ("traces", "Trace records on the plane", lambda: traces(50 * rounds)),
+    ]
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class Adapter:
         temperature: Makes keywords of `run_agent` that set the model's temperature.
         raises: Every exception class that the SDK may raise in an agent run.
         error_classes: What the adapter says that each means.
+        unlimited: Keywords of `run_agent` that lift the SDK's own limit of turns. `bare` gets them as well.
         streaming: Keywords of `run_agent` with which text arrives as it is made, besides `on_event`.
         fields: What the adapter's log calls a field of a request, where that is not the name in `FIELDS`.
         capabilities: In what form the adapter has each capability, in a few words for the docs.
@@ -58,6 +59,7 @@ class Adapter:
     raises: Callable[[], Collection[type[BaseException]]]
     error_classes: Callable[[], Mapping[type[BaseException], ErrorClass]]
     capabilities: Mapping[Capability, str]
+    unlimited: Options = field(default_factory=dict)
     streaming: Options = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[Capability, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from flyteidl2.actions import actions_service_pb2
 from flyteidl2.actions.actions_service_connect import ActionsServiceClient
@@ -68,14 +68,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         plane = LocalPlane(Path(folder) / "data").start()
         try:
-            report = _measure(plane, Path(folder), records)
+            report = measure(plane, Path(folder), records)
         finally:
             plane.close()
     print(json.dumps(report, indent=1))
     return 0
 
 
-def _measure(plane: LocalPlane, folder: Path, records: int) -> dict[str, object]:
+def measure(plane: LocalPlane, folder: Path, records: int) -> dict[str, Any]:
+    """Measure the plane's memory, and one trace record.
+
+    Args:
+        plane: A plane that runs.
+        folder: Where programs can be put.
+        records: How many records of each kind.
+
+    Returns:
+        Numbers by what they are, units included.
+    """
     import flyte
 
     started = _memory(plane)

@@ -43,6 +43,7 @@ async def run_agent(
     max_concurrent_tools: int | None = None,
     full_result: bool = False,
     temperature: float | None = None,
+    max_turns: int = 50,
 ) -> Any:
     """Run an agent, durably where a Flyte task runs.
 
@@ -65,6 +66,7 @@ async def run_agent(
         max_concurrent_tools: How many tool calls may run at once.
         full_result: Whether to return an `AgentResult`.
         temperature: The SDK's own setting.
+        max_turns: The SDK's own limit.
 
     Returns:
         The text of the answer, an instance of `output_type`, or an `AgentResult`.
@@ -113,7 +115,7 @@ async def run_agent(
         history: list[Any] = [*memory.history, {"role": "user", "content": input}]
         seam = DurableModel(asked, run, streaming=on_event is not None)
         recorded = [record_tool(run, one) for one in built.tools]
-        result = await sdk.run(dataclasses.replace(built, model=seam, tools=recorded), history)
+        result = await sdk.run(dataclasses.replace(built, model=seam, tools=recorded), history, max_turns=max_turns)
         output = result.text if answer is None else answer.validate_json(result.text)
         await memory.commit(result.messages[len(memory.history) :])
         await run.finish(result.text)

@@ -47,7 +47,8 @@ async def bare(options: Options, question: str) -> Any:
     """Run the agent with the SDK alone."""
     from flyteplugins.agents.conformance.reference import sdk
 
-    return await sdk.run(options["agent"], [{"role": "user", "content": question}])
+    said = [{"role": "user", "content": question}]
+    return await sdk.run(options["agent"], said, max_turns=options.get("max_turns", 50))
 
 
 def error_classes() -> Mapping[type[BaseException], ErrorClass]:
@@ -77,6 +78,7 @@ PARROT = Adapter(
     temperature=lambda value: {"temperature": value},
     raises=raises,
     error_classes=error_classes,
+    unlimited={"max_turns": 10_000},
     golden=Path(__file__).parent / "golden",
     capabilities={
         Capability.MODELS: "names, `Model`",
