@@ -24,11 +24,16 @@ Importing this package does not import the SDK: a worker that runs a tool's task
 
 from __future__ import annotations
 
+from pkgutil import extend_path
+
 from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
 
 from ._model_error import ModelResponseError
 from ._run import run_agent, run_agent_sync
 from ._tool import tool
+
+# A code bundle that Flyte makes in a checkout has the modules that were loaded; the others are where this is installed.
+__path__ = extend_path(__path__, __name__)
 
 __all__ = [
     "AgentResult",

@@ -25,6 +25,7 @@ Importing this package does not import the SDK: a worker that runs a tool's task
 from __future__ import annotations
 
 import importlib
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
@@ -34,6 +35,9 @@ from ._tool import tool
 
 if TYPE_CHECKING:
     from ._errors import AgentLimitError, IncompleteAnswerError, UpstreamError
+
+# A code bundle that Flyte makes in a checkout has the modules that were loaded; the others are where this is installed.
+__path__ = extend_path(__path__, __name__)
 
 __all__ = [
     "AgentLimitError",
