@@ -20,6 +20,7 @@ from flyteplugins.agents.core import (
     Retention,
     RunMemory,
     agent_run,
+    check_arguments,
     run_coro_sync,
 )
 
@@ -172,6 +173,16 @@ async def run_agent(
     from ._seams import install
     from ._session import SDK, SESSION, RunSessions, dump_events, import_v0, repair_events
 
+    check_arguments(
+        input=input,
+        model=model,
+        instructions=instructions,
+        name=name,
+        durable=durable,
+        full_result=full_result,
+        memory_required=memory_required,
+        memory_retention=memory_retention,
+    )
     message = user_content(input)
     built = build_app(
         agent=agent,

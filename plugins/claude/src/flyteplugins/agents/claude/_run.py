@@ -14,6 +14,7 @@ from flyteplugins.agents.core import (
     Retention,
     RunMemory,
     agent_run,
+    check_arguments,
     import_v0_list,
     run_coro_sync,
 )
@@ -124,6 +125,17 @@ async def run_agent(
     from ._session import SDK, SUBAGENTS, MemorySession, repair_messages
     from ._turns import take_turns
 
+    check_arguments(
+        input=input,
+        model=model,
+        instructions=instructions,
+        name=name,
+        max_turns=max_turns,
+        durable=durable,
+        full_result=full_result,
+        memory_required=memory_required,
+        memory_retention=memory_retention,
+    )
     built = build_agent(
         agent=agent,
         tools=tools,
