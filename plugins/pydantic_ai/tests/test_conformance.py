@@ -42,11 +42,6 @@ def _comparable(value: Any) -> Any:
     return [_comparable(item) for item in value] if isinstance(value, list) else value
 
 
-async def listen(_: Any, stream: Any) -> None:
-    async for _event in stream:
-        pass
-
-
 def unlimited() -> Options:
     from pydantic_ai import UsageLimits
 
@@ -80,13 +75,12 @@ PYDANTIC_AI = Adapter(
     temperature=lambda value: {"model_settings": {"temperature": value}},
     raises=raises,
     error_classes=error_classes,
-    streaming={"event_stream_handler": listen},
     unlimited=unlimited(),
     golden=Path(__file__).parent / "golden",
     capabilities={
         Capability.MODELS: "names, `Model` objects, fallbacks, agents in tools",
         Capability.AGENTS: "`Agent`",
-        Capability.STREAMS: "in a streamed run",
+        Capability.STREAMS: "with `on_event`",
         Capability.OUTPUT: "types, `ToolOutput`, `NativeOutput`, `PromptedOutput`",
         Capability.TASK_TOOLS: "yes",
         Capability.INLINE_TOOLS: "functions, `Tool`, toolsets, MCP servers",
