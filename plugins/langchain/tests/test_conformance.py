@@ -10,7 +10,7 @@ import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flyteplugins.agents.conformance.kit import Adapter, Capability, ConformanceSuite, Options
 from flyteplugins.agents.core import ErrorClass
@@ -81,7 +81,7 @@ def raises() -> set[type[BaseException]]:
                     issubclass(kind, BaseException) and not issubclass(kind, Warning) and name not in NOT_OF_A_RUN
                 )
                 if ours and of_a_run and kind.__name__ not in NOT_OF_A_RUN:
-                    kinds.add(kind)
+                    kinds.add(cast("type[BaseException]", kind))
     return kinds
 
 

@@ -75,7 +75,7 @@ async def test_gated_and_ungated_calls_of_one_turn_come_out_right_and_nobody_is_
 
     @env.task
     async def asking() -> str:
-        return await run_agent("go", **options_of(form))
+        return str(await run_agent("go", **options_of(form)))
 
     for _ in range(2):
         assert await run_task(asking, name="run") == "all done"

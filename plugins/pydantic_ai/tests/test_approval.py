@@ -69,7 +69,7 @@ def agent_of(form: str) -> Agent[None, str]:
     else:
 
         @agent.tool(name="refund")
-        async def raising(ctx: RunContext[None], order: str, cents: int = 100) -> str:
+        async def raising(ctx: RunContext[object], order: str, cents: int = 100) -> str:
             """Refund an order."""
             if not ctx.tool_call_approved:
                 raise ApprovalRequired

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import flyte
 
@@ -102,7 +102,7 @@ async def _agent(effects: str, proposals: list[dict[str, Any]]) -> str:
             {"messages": ["Refund what is due."]},
             propose,
             codec=JsonCodec(),
-            facts=lambda value: TurnFacts(tool_calls=tuple(call["tool"] for call in value)),
+            facts=lambda value: TurnFacts(tool_calls=tuple(call["tool"] for call in cast("Any", value))),
             model="none",
         )
         calls: list[dict[str, Any]] = turn.value  # type: ignore[assignment]

@@ -22,7 +22,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import rfc8785
 
@@ -236,7 +236,7 @@ def _item_digest(item: object, path: str, index: int) -> bytes:
     is hashed each time.
     """
     try:
-        known = hashlib.sha256(marshal.dumps(item, _MARSHAL_VERSION)).digest()
+        known = hashlib.sha256(marshal.dumps(cast(Any, item), _MARSHAL_VERSION)).digest()
     except ValueError:
         return hashlib.sha256(canonical_json(item, path=f"{path}[{index}]")).digest()
     found = _KNOWN_ITEMS.get(known)

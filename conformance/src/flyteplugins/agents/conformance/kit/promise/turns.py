@@ -242,7 +242,8 @@ async def a_record_that_cannot_be_read_is_an_error(stage: Stage) -> None:
     await stage.crash(body)
     (record,) = stage.records(kind="turn")
     record.write_bytes(record.read_bytes().replace(b"Hello.", b"Jello."))
-    stage.asked(), attempts.clear()
+    stage.asked()
+    attempts.clear()
     todo = "Let core's RecordError pass."
     try:
         answer = await stage.attempt(body, retried=True)
