@@ -372,7 +372,11 @@ async def a_tool_can_be_copied_and_renamed(stage: Stage) -> None:
     adapter = stage.adapter
     made = adapter.tool(temperature)
     stage.server.script(None, Reply(calls=(call("temperature", city="Oslo"), call("warmth", city="Rome"))), "done")
-    ways: dict[str, Callable[[], Any]] = {"itself": lambda: made, "copy": lambda: copy.copy(made), "deepcopy": lambda: copy.deepcopy(made)}
+    ways: dict[str, Callable[[], Any]] = {
+        "itself": lambda: made,
+        "copy": lambda: copy.copy(made),
+        "deepcopy": lambda: copy.deepcopy(made),
+    }
     ways["pickle"] = lambda: pickle.loads(pickle.dumps(made))
     for name, way in ways.items():
         other = adapter.tool(made, name="warmth", description="Warmth.")
