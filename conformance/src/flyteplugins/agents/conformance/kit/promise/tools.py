@@ -10,6 +10,7 @@ import enum
 import json
 import pickle
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import flyte.errors
