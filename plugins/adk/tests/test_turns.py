@@ -14,6 +14,7 @@ from google.adk.agents._streaming_mode import StreamingMode
 from google.adk.agents.langgraph_agent import LangGraphAgent
 from google.adk.agents.run_config import RunConfig
 from google.adk.apps import App
+from google.adk.integrations.openai._openai_responses_llm import OpenAIResponsesLlm
 from google.adk.models import BaseLlm, Claude, FallbackModel, Gemini
 from google.adk.models.anthropic_llm import AnthropicLlm
 from google.adk.models.llm_request import LlmRequest
@@ -328,16 +329,40 @@ async def test_each_model_of_a_fallback_has_a_turn_of_its_own(
     assert model_server.journal.count(model=GEMINI) == 1
 
 
-async def test_anthropics_models_are_durable(run_task: RunTask, run_name: str, model_server: ModelServer) -> None:
-    """The SDK's class for them, with a tool."""
-    model_server.script("hello", Reply(calls=(call("look", where="here"),)), "hi from claude")
+@pytest.mark.parametrize(
+    "model",
+    [AnthropicLlm(model="claude-sonnet-4-5"), OpenAIResponsesLlm(model="gpt-4.1")],
+    ids=lambda model: type(model).__name__,
+)
+async def test_models_of_other_providers_are_durable(
+    run_task: RunTask, run_name: str, model_server: ModelServer, model: BaseLlm
+) -> None:
+    """The SDK's classes for them, with a tool."""
+    model_server.script("hello", Reply(calls=(call("look", where="here"),)), "hi there")
 
     @env.task
     async def chat(message: str) -> str:
-        return await run_agent(message, model=AnthropicLlm(model="claude-sonnet-4-5"), tools=[look])
+        return await run_agent(message, model=model, tools=[look])
 
-    assert [await run_task(chat, "hello", name=run_name) for _ in range(2)] == ["hi from claude"] * 2
+    assert [await run_task(chat, "hello", name=run_name) for _ in range(2)] == ["hi there"] * 2
     assert model_server.journal.count() == 2
+
+
+async def test_openais_chat_models_are_durable(
+    run_task: RunTask, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name. The SDK says `null` for what it has nothing to say about, which a strict server refuses."""
+    with ModelServer(strict=False) as server:
+        for name, value in server.env().items():
+            monkeypatch.setenv(name, value)
+        server.script("hello", Reply(calls=(call("look", where="here"),)), "hi there")
+
+        @env.task
+        async def chat(message: str) -> str:
+            return await run_agent(message, model="gpt-4.1", tools=[look])
+
+        assert [await run_task(chat, "hello", name=run_name) for _ in range(2)] == ["hi there"] * 2
+        assert server.journal.count() == 2
 
 
 async def test_thoughts_stay_out_of_the_answer(run_task: RunTask, run_name: str, model_server: ModelServer) -> None:
