@@ -10,7 +10,7 @@ import flyte
 import flyte.errors
 import pytest
 from google.adk.agents import LlmAgent
-from google.adk.tools import ToolContext
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from flyteplugins.agents.adk import run_agent
@@ -89,7 +89,7 @@ async def test_pictures_survive(run_task: RunTask, run_name: str, model_server: 
 
     @env.task
     async def look(words: str, with_picture: bool, key: str) -> str:
-        given = [words, picture] if with_picture else words
+        given: str | list[str | types.Part] = [words, picture] if with_picture else words
         return await run_agent(given, model=GEMINI, memory_key=key)
 
     await run_task(look, "a picture", True, run_name, name=run_name)

@@ -17,8 +17,10 @@ from google.adk.code_executors.code_execution_utils import CodeExecutionInput, C
 from google.adk.memory import InMemoryMemoryService
 from google.adk.memory.base_memory_service import SearchMemoryResponse
 from google.adk.memory.memory_entry import MemoryEntry
-from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from flyteplugins.agents.adk import run_agent, tool
@@ -292,7 +294,8 @@ async def test_media_of_a_tool_comes_back_as_media(run_task: RunTask, run_name: 
     async def chat(message: str) -> bytes:
         result: AgentResult[Any] = await run_agent(message, agent=agent, full_result=True)
         [response] = [one for event in result.native for one in event.get_function_responses()]
-        return response.parts[0].inline_data.data
+        data: bytes = response.parts[0].inline_data.data
+        return data
 
     assert await run_task(chat, "draw it", name=run_name) == b"\x89PNG\xff"
     assert DONE == ["draw"]

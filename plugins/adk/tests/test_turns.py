@@ -21,14 +21,15 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.planners import BuiltInPlanner
 from google.adk.plugins import BasePlugin
-from google.adk.tools import AgentTool, exit_loop
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.exit_loop_tool import exit_loop
 from google.genai import types
 from pydantic import BaseModel, create_model
 
 from flyteplugins.agents.adk import ModelResponseError, run_agent, run_agent_sync
 from flyteplugins.agents.adk._request import content_values, model_identity, request_fields
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
-from flyteplugins.agents.core import AgentError, AgentResult, Event, HandOff, TextDelta, TurnFinished
+from flyteplugins.agents.core import AgentError, AgentResult, Budget, Event, HandOff, TextDelta, TurnFinished
 
 RunTask = Callable[..., Any]
 GEMINI = "gemini-2.5-flash"
@@ -463,7 +464,8 @@ async def test_an_agent_whose_turns_nobody_reaches_is_refused(run_task: RunTask,
     class Graph:
         checkpointer = None
 
-    agent = LangGraphAgent.model_construct(name="graph", graph=Graph(), sub_agents=[])
+    graph: Any = Graph()
+    agent = LangGraphAgent.model_construct(name="graph", graph=graph, sub_agents=[])
 
     @env.task
     async def chat(message: str) -> str:
@@ -476,11 +478,11 @@ async def test_an_agent_whose_turns_nobody_reaches_is_refused(run_task: RunTask,
 async def test_an_agent_excludes_what_it_is_built_from() -> None:
     agent = LlmAgent(name="one", model=GEMINI)
     with pytest.raises(ValueError, match="together with instructions, model"):
-        await run_agent("hello", agent=agent, model=GEMINI, instructions="Be kind.")
+        await run_agent("hello", agent=agent, model=GEMINI, instructions="Be kind.")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="give an agent, a workflow or an App"):
         await run_agent("hello", agent="one")
     with pytest.raises(TypeError, match="no keyword temperature"):
-        await run_agent("hello", model=GEMINI, temperature=1)
+        await run_agent("hello", model=GEMINI, temperature=1)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="name: "):
         await run_agent("hello", model=GEMINI, name="two words")
     with pytest.raises(TypeError, match="input is a int"):
@@ -540,4 +542,30 @@ async def test_a_custom_agents_events_are_the_answer(
         return str(await ask(root, message))
 
     assert [await run_task(chat, "hello", name=run_name) for _ in range(2)] == ["hi", "hi"]
+    assert model_server.journal.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"budget": Budget(turns=1)}, r"(?i)turns"),
+        ({"max_llm_calls": 1}, r"LlmCallsLimitExceededError"),
+    ],
+    ids=["budget", "max_llm_calls"],
+)
+async def test_a_run_over_its_limit_fails_for_good(
+    run_task: RunTask, run_name: str, model_server: ModelServer, limit: dict[str, Any], said: str
+) -> None:
+    """No retry would change it, so there is none."""
+    model_server.script("look", Reply(calls=(call("look", where="here"),)), "seen")
+    attempts: list[int] = []
+
+    @env.task(retries=2)
+    async def chat(message: str) -> str:
+        attempts.append(1)
+        return str(await run_agent(message, model=GEMINI, tools=[look], **limit))
+
+    with pytest.raises(flyte.errors.RuntimeUserError, match=said):
+        await run_task(chat, "look here", name=run_name)
+    assert len(attempts) == 1
     assert model_server.journal.count() == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import flyte
 from google.adk.agents import LlmAgent
-from google.adk.tools import ToolContext
+from google.adk.tools.tool_context import ToolContext
 
 from flyteplugins.agents.adk import run_agent, tool
 
