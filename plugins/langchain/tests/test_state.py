@@ -51,7 +51,7 @@ class Values(KeyValueStore[str, Any]):
 
     def mget(self, keys: Sequence[str]) -> list[Any]:
         found = self.store.batch([GetOp(("values",), key) for key in keys])
-        return [one.value["value"] if one is not None else None for one in found]  # type: ignore[union-attr, call-overload, index]
+        return [one.value["value"] if one is not None else None for one in found]  # type: ignore[union-attr]
 
     def mset(self, key_value_pairs: Sequence[tuple[str, Any]]) -> None:
         self.store.batch([PutOp(("values",), key, {"value": value}) for key, value in key_value_pairs])
@@ -92,7 +92,7 @@ class TestStore(BaseStoreSyncTests[str]):
 
 class TestStoreAsync(BaseStoreAsyncTests[str]):
     @pytest.fixture
-    async def kv_store(self) -> KeyValueStore[str, str]:  # type: ignore[override]
+    async def kv_store(self) -> KeyValueStore[str, str]:
         return Values(FlyteStore())
 
     @pytest.fixture
@@ -108,7 +108,7 @@ def thread(name: str, id: str | None = None) -> RunnableConfig:
 def put(saver: FlyteCheckpointSaver, config: RunnableConfig, **values: Any) -> RunnableConfig:
     versions = {name: saver.get_next_version(None, None) for name in values}
     checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": versions}
-    return saver.put(config, checkpoint, {"source": "loop", "step": 1, "run_id": str(values)}, versions)  # type: ignore[arg-type, typeddict-unknown-key]
+    return saver.put(config, checkpoint, {"source": "loop", "step": 1, "run_id": str(values)}, versions)  # type: ignore[arg-type]
 
 
 def values_of(found: CheckpointTuple | None) -> Any:

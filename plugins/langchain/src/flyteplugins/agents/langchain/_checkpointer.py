@@ -304,7 +304,7 @@ class FlyteCheckpointSaver(BaseCheckpointSaver[str]):
 
         await gather_some([put(index, channel, value) for index, (channel, value) in enumerate(writes)])
 
-    def get_next_version(self, current: str | int | float | None, channel: None) -> str:  # type: ignore[override]  # noqa: ARG002
+    def get_next_version(self, current: str | int | float | None, channel: None) -> str:  # noqa: ARG002
         """A version that no other writer of the thread makes as well."""
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{random.getrandbits(64):016x}"
