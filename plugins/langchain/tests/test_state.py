@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.stores import BaseStore as KeyValueStore
 from langchain_tests.integration_tests import BaseStoreAsyncTests, BaseStoreSyncTests
@@ -238,3 +240,18 @@ async def test_what_a_store_cannot_do_is_an_error_that_says_so(place: Folder) ->
     with pytest.raises(NotImplementedError, match="TTL"):
         await store.aput(("n",), "k", {}, ttl=5)
     assert await store.asearch(()) == []
+
+
+def test_what_version_1_wrote_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(Path(__file__).parent / "golden", tmp_path / "home")
+    monkeypatch.setenv("FLYTE_AGENTS_HOME", str(tmp_path / "home"))
+    found = FlyteCheckpointSaver("golden").get_tuple(thread("Ada/1"))
+    assert found is not None
+    assert found.checkpoint["id"] == "1f0c0000-0000-6000-8000-000000000001"
+    assert found.metadata == {"source": "loop", "step": 1}
+    assert values_of(found) == {"messages": [HumanMessage("Hi", id="h1"), AIMessage("Hello", id="a1")], "count": 2}
+    assert found.pending_writes == [("task-1", "count", 3), ("task-1", "data", b"\x00\x01")]
+    item = FlyteStore("golden").get(("users", "Ada"), "/prefs")
+    assert item is not None
+    assert item.value == {"theme": "dark"}
+    assert item.created_at.year == 2026
