@@ -20,7 +20,7 @@ from flyteplugins.agents.claude._agent import build_agent
 from flyteplugins.agents.claude._errors import ERROR_CLASSES, UpstreamError, classify
 from flyteplugins.agents.claude._process import surroundings
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
-from flyteplugins.agents.core import ErrorClass, Event, ToolCallFinished
+from flyteplugins.agents.core import Budget, ErrorClass, Event, ToolCallFinished
 
 RunTask = Callable[..., Any]
 
@@ -135,17 +135,17 @@ async def test_what_cannot_be_meant_is_refused(given: dict[str, Any], problem: s
         await run_agent(**{"input": "hello", **given})
 
 
-async def test_turns_that_cannot_be_recorded_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turns_that_nobody_can_count_have_no_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     with pytest.raises(NotImplementedError, match="CLAUDE_CODE_USE_BEDROCK is set"):
-        await run_agent("hello")
+        await run_agent("hello", budget=Budget(turns=3))
 
 
 def built(options: ClaudeAgentOptions | None = None, **given: Any) -> Any:
     defaults: dict[str, Any] = dict.fromkeys(
         ("agent", "model", "instructions", "name", "output_type", "subagents", "max_turns")
     )
-    more = {"tools": (), "server_name": "flyte_tools", "durable": True, "remembers": False}
+    more = {"tools": (), "server_name": "flyte_tools", "durable": True, "remembers": False, "budgeted": False}
     return build_agent(options=options, **{**defaults, **more, **given})
 
 

@@ -86,6 +86,7 @@ def build_agent(
     server_name: str,
     durable: bool,
     remembers: bool,
+    budgeted: bool,
 ) -> BuiltAgent:
     """Put together what a run is made of. Nothing that the caller gave is changed.
 
@@ -102,6 +103,7 @@ def build_agent(
         server_name: The name of the server of the run's own tools.
         durable: Whether turns are recorded.
         remembers: Whether the run has a memory.
+        budgeted: Whether the run has a budget.
 
     Raises:
         TypeError: A value is of another type.
@@ -128,12 +130,19 @@ def build_agent(
                 f"run_agent was given memory_key= and options= with {', '.join(both)}, which both hold the conversation. "
                 "Give one of them."
             )
-    if durable and (elsewhere := fixed_upstream(given.env)):
-        raise NotImplementedError(
-            f"{elsewhere} is set: Claude Code asks another cloud's API, whose address cannot be moved, so its turns cannot be "
-            "recorded. Give durable=False to run it without records, or use Anthropic's API."
-        )
-    if durable and given.user is not None:
+    if elsewhere := fixed_upstream(given.env):
+        if budgeted:
+            raise NotImplementedError(
+                f"run_agent was given budget=, and {elsewhere} is set: Claude Code asks another cloud's API, and nobody can "
+                "count its turns. Give max_turns=, or max_budget_usd in options=."
+            )
+        if durable:
+            logger.warning(
+                "%s is set: Claude Code asks another cloud's API, whose address cannot be moved, so turns are not recorded one "
+                "by one. Its session is kept after each step instead, and a retry goes on from there.",
+                elsewhere,
+            )
+    if given.user is not None:
         raise NotImplementedError(
             "options= has user, so that Claude Code runs as somebody else, who cannot read what the run prepares for it. "
             "Leave it out."

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,7 +20,15 @@ DEFAULT_URL = "https://api.anthropic.com"
 
 _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 
-_ELSEWHERE = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_MANTLE")
+_ELSEWHERE = (
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_MANTLE",
+    "CLAUDE_CODE_USE_ANTHROPIC_AWS",
+    "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+    "CLAUDE_CODE_USE_GATEWAY",
+)
 
 _QUIET = {
     # else it asks the model for titles of sessions, and others for updates and settings
@@ -33,6 +43,8 @@ import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 if os.getppid() != {parent}:  # it died before that
     sys.exit(1)
+with open({pid!r}, "w") as file:
+    file.write(str(os.getpid()))
 os.execv({program!r}, [{program!r}, *sys.argv[1:]])
 """
 
@@ -48,6 +60,12 @@ class Surroundings:
 
     env: dict[str, str]
     cli_path: str | None
+    _pid_file: Path
+
+    def end(self) -> None:
+        """End the process at once, where it would go on for a while and ask the model more."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(int(self._pid_file.read_text()), signal.SIGTERM)
 
 
 def upstream_url(env: Mapping[str, str]) -> str:
@@ -107,7 +125,7 @@ def surroundings(
             for name in ("NO_PROXY", "no_proxy"):
                 given = made.get(name, os.environ.get(name, ""))
                 made[name] = ",".join(part for part in (given, "127.0.0.1") if part)
-        yield Surroundings(made, _launcher(folder, program))
+        yield Surroundings(made, _launcher(folder, program), folder / "pid")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -121,7 +139,7 @@ def _launcher(folder: Path, program: str | Path | None) -> str | None:
         return found  # whoever starts it says that it is not there
     program = os.path.abspath(shutil.which(found) or found)
     launcher = folder / "launch.py"
-    launcher.write_text(_LAUNCHER.format(parent=os.getpid(), program=program))
+    launcher.write_text(_LAUNCHER.format(parent=os.getpid(), program=program, pid=str(folder / "pid")))
     script = folder / "claude"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(launcher))} "$@"\n')
     script.chmod(0o700)

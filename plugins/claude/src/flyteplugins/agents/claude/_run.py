@@ -122,6 +122,8 @@ async def run_agent(
     """
     from ._agent import build_agent
     from ._errors import classify
+    from ._fallback import EagerSession
+    from ._process import fixed_upstream
     from ._session import SDK, SUBAGENTS, MemorySession, repair_messages
     from ._turns import take_turns
 
@@ -149,6 +151,7 @@ async def run_agent(
         server_name=server_name,
         durable=durable,
         remembers=memory_key is not None,
+        budgeted=budget is not None,
     )
     prompt = await _prompt(input)
     async with agent_run(
@@ -176,11 +179,14 @@ async def run_agent(
             retention=memory_retention,
         )
         session: MemorySession | None = None
-        if memory.store is not None:
-            cwd = built.options.cwd
-            session = MemorySession(memory.history, await memory.read_files(), str(cwd) if cwd is not None else None)
+        cwd = str(built.options.cwd) if built.options.cwd is not None else None
+        if fixed_upstream(built.options.env) and run.recorder.durable:
+            session = EagerSession(run, memory.history, await memory.read_files(), cwd)
+            await session.read()
+        elif memory.store is not None:
+            session = MemorySession(memory.history, await memory.read_files(), cwd)
         turns = await take_turns(run, built, prompt, session=session)
-        if session is not None:
+        if session is not None and memory.store is not None:
             await memory.commit(session.new_messages(), files=session.new_files())
         await run.finish(turns.text)
         return run.result(turns.output, turns.text, turns.native) if full_result else turns.output

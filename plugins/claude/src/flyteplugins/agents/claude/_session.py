@@ -18,7 +18,7 @@ from claude_agent_sdk import InMemorySessionStore, SessionKey, SessionStoreEntry
 
 from flyteplugins.agents.core import JSON
 
-__all__ = ["SDK", "SUBAGENTS", "MemorySession", "messages_of", "repair_messages"]
+__all__ = ["SDK", "SUBAGENTS", "MemorySession", "Message", "messages_of", "repair_messages"]
 
 SDK = "claude"
 """Whose messages the transcript holds."""
@@ -27,10 +27,13 @@ SUBAGENTS = "claude/subagents"
 """Where a memory keeps the transcripts of sub-agents."""
 
 Message = dict[str, Any]
+"""A message as the API knows it, or a mark where earlier ones were summarized."""
 
 _NO_RESULT = "Error: this call has no result. The run that made it ended before it had one."
 _NAMESPACE = uuid.UUID("0d5c3d52-6f0a-4b0e-8f8e-3d0f5d3c5a11")
 _ANSWER = ("id", "role", "model", "stop_reason", "usage")
+_SYNTHETIC = "<synthetic>"
+"""The model's name in what Claude Code says in its place, such as that a session was interrupted."""
 _FLAGS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
 
 
@@ -124,6 +127,8 @@ def messages_of(entries: Sequence[Mapping[str, Any]]) -> list[Message]:
             continue
         message = cast(Message, entry["message"])
         if kind == "assistant":
+            if message.get("model") == _SYNTHETIC:
+                continue
             slot = answers.get(str(message.get("id")))
             if slot is None:
                 kept = {name: value for name, value in message.items() if name in _ANSWER}

@@ -27,14 +27,18 @@ from flyteplugins.agents.core import JSON, AgentError, AgentRun, ToolCallFinishe
 
 from ._agent import BuiltAgent, allowed_tools
 from ._errors import result_error
+from ._fallback import GO_ON, EagerSession
 from ._function_tools import tool_server
 from ._mcp import McpConnection, recorded_server
-from ._process import fixed_upstream, surroundings, upstream_url
+from ._process import Surroundings, fixed_upstream, surroundings, upstream_url
 from ._proxy import RecordingProxy
 from ._session import MemorySession
 from ._upstream import Upstream
 
 __all__ = ["Turns", "take_turns"]
+
+_GRACE = 5.0
+"""How long Claude Code may take to end when it is told to, in seconds. Its calls get no answer meanwhile."""
 
 _PATIENCE = 30.0
 """How long Claude Code may take to end, in seconds."""
@@ -90,8 +94,14 @@ async def take_turns(
         Exception: What ended it.
     """
     failure = _Failure()
+    if isinstance(session, EagerSession):
+        if (result := session.finished()) is not None:
+            await session.tell(prefix=built.tool_prefix)
+            return _read(built, result)
+        if session.is_interrupted:
+            prompt = GO_ON
     async with AsyncExitStack() as stack:
-        options, proxy = await _options(run, built, stack, failure, session)
+        options, proxy, prepared = await _options(run, built, stack, failure, session)
         told = _BuiltinTools(run, [f"mcp__{name}__" for name in (built.server_name, *built.servers)])
         loop = asyncio.create_task(_consume(run, prompt, options, told))
         watch = asyncio.create_task(failure.happened.wait())
@@ -101,10 +111,14 @@ async def take_turns(
             watch.cancel()
             if proxy is not None:
                 proxy.stop()
-            await _end(loop)
+            if not loop.done():
+                prepared.end()
+            await _end(loop, grace=_GRACE)
         if failure.error is not None:
             raise failure.error
         result = loop.result()
+    if isinstance(session, EagerSession):
+        await session.tell(prefix=built.tool_prefix)
     error = result_error(result)
     if error is not None:
         raise error from (proxy.last_error if proxy is not None else None)
@@ -113,7 +127,7 @@ async def take_turns(
 
 async def _options(
     run: AgentRun, built: BuiltAgent, stack: AsyncExitStack, failure: _Failure, session: MemorySession | None
-) -> tuple[ClaudeAgentOptions, RecordingProxy | None]:
+) -> tuple[ClaudeAgentOptions, RecordingProxy | None, Surroundings]:
     given = built.options
     servers: dict[str, Any] = {}
     if built.tools:
@@ -150,10 +164,12 @@ async def _options(
     }
     if session is not None:
         changes["session_store"] = session
+        if isinstance(session, EagerSession):
+            changes["session_store_flush"] = "eager"
         if session.is_continued:
             await session.fill()
             changes["resume"] = session.session_id
-    return run.instrumented(replace(given, **changes)), proxy
+    return run.instrumented(replace(given, **changes)), proxy, prepared
 
 
 def _has_own_session(options: ClaudeAgentOptions) -> bool:
@@ -194,14 +210,21 @@ async def _stream(messages: Sequence[Mapping[str, Any]]) -> AsyncIterator[dict[s
         yield dict(message)
 
 
-async def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for its end, also when we are cancelled meanwhile: it has a process to end."""
-    task.cancel()
-    deadline = time.monotonic() + _PATIENCE
+async def _end(task: asyncio.Task[Any], *, grace: float) -> None:
+    """Have a task end, and wait for that, also when we are cancelled meanwhile: it has a process to end.
+
+    Args:
+        task: The task.
+        grace: How long it may take to end by itself before it is cancelled, in seconds.
+    """
+    begun = time.monotonic()
     cancelled: asyncio.CancelledError | None = None
-    while not task.done() and time.monotonic() < deadline:
+    while not task.done() and (left := begun + _PATIENCE - time.monotonic()) > 0:
+        if time.monotonic() >= begun + grace:
+            grace = _PATIENCE
+            task.cancel()
         try:
-            await asyncio.wait([task], timeout=_PATIENCE)
+            await asyncio.wait([task], timeout=min(left, max(begun + grace - time.monotonic(), 0.01)))
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
