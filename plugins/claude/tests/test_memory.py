@@ -14,7 +14,7 @@ from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions
 from claude_agent_sdk.testing import run_session_store_conformance
 
 from flyteplugins.agents.claude import run_agent, tool
-from flyteplugins.agents.claude._session import MemorySession, messages_of, repair_messages
+from flyteplugins.agents.claude._session import MemorySession, import_v0, messages_of, repair_messages
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.core import JSON, Folder, MemoryStore
 
@@ -192,6 +192,15 @@ def test_a_session_is_read_as_the_messages_that_the_api_knows() -> None:
         {"role": "system", "subtype": "compact_boundary", "content": "Conversation compacted"},
         {"role": "user", "content": "so far: hello", "isCompactSummary": True},
     ]
+
+
+def test_a_memory_of_another_implementation_is_read_and_nothing_else_is() -> None:
+    kept = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hello!"}]
+    path = "claude/transcript.json"
+    assert import_v0({path: json.dumps(kept).encode()}).messages == kept
+    for other in ([{"role": "user"}], ["hello"], [{"role": "tool", "content": "x"}]):
+        with pytest.raises(ValueError, match=r"\[0\] is no message"):
+            import_v0({path: json.dumps(other).encode()})
 
 
 async def test_what_was_summarized_is_not_sent_again() -> None:

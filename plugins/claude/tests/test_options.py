@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,3 +201,26 @@ def test_a_status_says_what_is_to_be_done(status: int, expected: ErrorClass) -> 
     reported = sdk.ResultError("x", {"api_error_status": status or None})
     reported.__cause__ = UpstreamError(status, "x")
     assert classify(reported) is expected
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_what_a_process_leaves_holds_no_credential_and_is_removed(
+    model_env: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-a-very-secret-key")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    contents: list[bytes] = []
+
+    def look() -> str:
+        """Look at the files."""
+        contents.extend(path.read_bytes() for path in files_in(tmp_path))
+        return "seen"
+
+    model_env.script("go", Reply(calls=(call("look"),)), Reply("done"))
+    assert await run_agent("go", tools=[look]) == "done"
+    assert contents
+    assert not [content for content in contents if b"very-secret" in content]
+    assert files_in(tmp_path) == []

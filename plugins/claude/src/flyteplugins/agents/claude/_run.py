@@ -15,7 +15,6 @@ from flyteplugins.agents.core import (
     RunMemory,
     agent_run,
     check_arguments,
-    import_v0_list,
     run_coro_sync,
 )
 
@@ -124,7 +123,7 @@ async def run_agent(
     from ._errors import classify
     from ._fallback import EagerSession
     from ._process import fixed_upstream
-    from ._session import SDK, SUBAGENTS, MemorySession, repair_messages
+    from ._session import SDK, SUBAGENTS, MemorySession, import_v0, repair_messages
     from ._turns import take_turns
 
     check_arguments(
@@ -174,7 +173,7 @@ async def run_agent(
             sdk=SDK,
             required=memory_required,
             repair=repair_messages,
-            import_v0=import_v0_list,
+            import_v0=import_v0,
             files=SUBAGENTS,
             retention=memory_retention,
         )

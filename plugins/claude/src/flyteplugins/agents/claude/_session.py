@@ -16,9 +16,9 @@ from typing import Any, cast
 
 from claude_agent_sdk import InMemorySessionStore, SessionKey, SessionStoreEntry, project_key_for_directory
 
-from flyteplugins.agents.core import JSON
+from flyteplugins.agents.core import JSON, V0Content, import_v0_list
 
-__all__ = ["SDK", "SUBAGENTS", "MemorySession", "Message", "messages_of", "repair_messages"]
+__all__ = ["SDK", "SUBAGENTS", "MemorySession", "Message", "import_v0", "messages_of", "repair_messages"]
 
 SDK = "claude"
 """Whose messages the transcript holds."""
@@ -93,6 +93,24 @@ class MemorySession(InMemorySessionStore):
             lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
             files[path] = self._kept.get(path, b"") + "".join(f"{line}\n" for line in lines).encode()
         return files
+
+
+def import_v0(files: Mapping[str, bytes]) -> V0Content:
+    """Take over a memory of flyteplugins-agents 2.x, which is a list of messages.
+
+    Args:
+        files: One file with a JSON list.
+
+    Raises:
+        ValueError: It holds something else.
+    """
+    content = import_v0_list(files)
+    for place, message in enumerate(content.messages):
+        match message:
+            case {"role": "user" | "assistant", "content": str() | list()}:
+                continue
+        raise ValueError(f"{', '.join(files)}[{place}] is no message with a role and a content")
+    return content
 
 
 @dataclass
@@ -217,7 +235,9 @@ def _entries_of(messages: Sequence[Message], session_id: str, cwd: str) -> list[
             "timestamp": now,
         }
         if message["role"] == "assistant":
-            said = {"type": "message", "stop_sequence": None, **message}
+            content = message["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            said = {"type": "message", "stop_sequence": None, "id": f"msg_{index}", **message, "content": blocks}
             entries.append({**common, "type": "assistant", "message": said})
         else:
             flags = {flag: True for flag in _FLAGS if message.get(flag)}
