@@ -227,6 +227,8 @@ async def _end(task: asyncio.Task[Any], *, grace: float) -> None:
             await asyncio.wait([task], timeout=min(left, max(begun + grace - time.monotonic(), 0.01)))
         except asyncio.CancelledError as error:
             cancelled = error
+    if task.done() and not task.cancelled():
+        task.exception()  # whoever wants its outcome asks for it; that it was ended is none
     if cancelled is not None:
         raise cancelled
 
