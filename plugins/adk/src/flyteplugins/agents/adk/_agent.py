@@ -170,8 +170,6 @@ def _model(model: str | BaseLlm | None) -> str | BaseLlm:
         return model
     if not isinstance(model, str):
         raise TypeError(f"model is a {type(model).__qualname__}; give a model's name, or a model of the SDK's.")
-    if not model:  # the SDK would take a model that nobody named
-        raise ValueError("model is empty. Give a model's name, or leave it out.")
     try:
         LLMRegistry.resolve(model)
     except (ValueError, ImportError) as error:

@@ -163,16 +163,6 @@ async def run_agent(
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's, or an option is unknown.
     """
-    from google.adk.runners import Runner
-
-    from ._agent import build_app, check_durable, parse_output, user_content
-    from ._errors import classify
-    from ._loop import RUN_LOOP
-    from ._model import RunModels, use_models
-    from ._request import content_values
-    from ._seams import install
-    from ._session import SDK, SESSION, RunSessions, dump_events, import_v0, repair_events
-
     check_arguments(
         input=input,
         model=model,
@@ -183,6 +173,16 @@ async def run_agent(
         memory_required=memory_required,
         memory_retention=memory_retention,
     )
+    from google.adk.runners import Runner
+
+    from ._agent import build_app, check_durable, parse_output, user_content
+    from ._errors import classify
+    from ._loop import RUN_LOOP
+    from ._model import RunModels, use_models
+    from ._request import content_values
+    from ._seams import install
+    from ._session import SDK, SESSION, RunSessions, dump_events, import_v0, repair_events
+
     message = user_content(input)
     built = build_app(
         agent=agent,

@@ -121,8 +121,6 @@ def build_agent(
     ):
         if value is not None and option is not None:
             raise ValueError(f"run_agent was given {argument}= and options= that say it as well. Leave one out.")
-    if max_turns is not None and max_turns < 1:
-        raise ValueError(f"max_turns is {max_turns}; give 1 or more, or None for no limit.")
     if remembers:
         both = [option for option in _SESSION_OPTIONS if getattr(given, option)]
         if both:
