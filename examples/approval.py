@@ -1,14 +1,14 @@
 # An agent that asks a person before it pays money back.
 #
 # Type:  flyte run --local examples/approval.py support --order A-17
-# See:   the terminal shows the exact action and the SHA-256 of its arguments, and the run waits. `yes` pays, `no` and
-#        `no: a reason` are told to the model, and so is a deadline that passes (a day; give `--patience 5` and wait). Without a
-#        terminal the run ends as pending; run it again under its name at one, and nothing is asked of the model again.
+# See:   the terminal shows the exact action and the SHA-256 of its arguments, and the run waits. `yes` pays; `no`, `no: a reason` and
+#        a deadline that passes (a day; give `--patience 5` and wait) are told to the model. Without a terminal the run ends as
+#        pending: run it again under its name at one, and the model is not asked again.
 #
-# On a cluster, or on the control plane of the conformance kit, the run waits for a Flyte condition, for days if need be, also
-# while its worker is down:  flyte run examples/approval.py support --order A-17
-#                            flyte get condition RUN
-#                            flyte signal condition RUN ACTION true
+# On a cluster, or on the control plane of the conformance kit, the run waits for a Flyte condition, for days if need be, also while
+# its worker is down:  flyte run examples/approval.py support --order A-17
+#                      flyte get condition RUN
+#                      flyte signal condition RUN ACTION true
 # With a key of your own:  export OPENAI_API_KEY=...
 # Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...
 import flyte
@@ -31,8 +31,7 @@ async def refund(order: str, cents: int = 1900) -> str:
 async def close_account(customer: str) -> str:
     """Close a customer's account. The plain pattern: the tool's own task asks, with Flyte alone."""
     condition = await flyte.new_condition.aio(f"close {customer}", prompt=f"Close the account of {customer}?")
-    # Flyte's wait may return None when its worker was restarted, so only True is a yes. `request_approval` of core reads the
-    # answer again.
+    # Flyte's wait may return None if its worker was restarted: only True is a yes. `request_approval` reads the answer again.
     if await condition.wait.aio() is not True:
         return "The account was not closed: nobody approved it."
     return f"The account of {customer} is closed."

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import flyte
@@ -14,8 +18,9 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
+from flyteplugins.agents.conformance.local import METADATA
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.reviewer import Reviewer, reviewer
+from flyteplugins.agents.conformance.reviewer import Reviewer, answer_at_terminal, reviewer
 from flyteplugins.agents.langchain import run_agent, tool
 
 __all__ = ["reviewer"]
@@ -148,3 +153,17 @@ async def test_what_waits_is_no_answer_and_goes_on_when_somebody_is_there(
     assert await run_task(asking, name="run") == "all done []"
     assert DONE == ["refund a 100"]
     assert model_env.journal.count() == 2
+
+
+def test_the_example_pays_what_the_person_made_of_it(model_server: ModelServer, home: Path, run_name: str) -> None:
+    model_server.script("refund order A-17", Reply(calls=(call("refund", order="A-17"),)), "Done.")
+    program = Path(__file__).parents[3] / "examples" / "langgraph_approval.py"
+    flyte_ = Path(sys.executable).parent / "flyte"
+    environment = {**os.environ, **model_server.env(), "HOME": str(home), "DO_NOT_TRACK": "1"}
+    printed = answer_at_terminal(
+        [str(flyte_), "run", "--local", f"--name={run_name}", str(program), "support", "--order", "A-17"],
+        '{"order": "A-17", "cents": 500}',
+        env=environment,
+    )
+    assert "refunded 5.00 EUR for A-17" in printed
+    shutil.rmtree(METADATA / run_name, ignore_errors=True)

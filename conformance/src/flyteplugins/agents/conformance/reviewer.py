@@ -7,13 +7,17 @@ Import the fixture where pytest finds it, for instance in `conftest.py`:
 
 from __future__ import annotations
 
+import os
+import pty
 import re
-from collections.abc import Callable
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-__all__ = ["Reviewer", "reviewer"]
+__all__ = ["Reviewer", "answer_at_terminal", "reviewer"]
 
 
 @dataclass
@@ -73,3 +77,46 @@ def reviewer(monkeypatch: pytest.MonkeyPatch) -> Reviewer:
     monkeypatch.setattr(f"{asking}.has_console", lambda: person.present)
     monkeypatch.setattr(f"{asking}.ask_console", person.answer)
     return person
+
+
+def answer_at_terminal(
+    command: Sequence[str], *answers: str, env: Mapping[str, str] | None = None, timeout: float = 120.0
+) -> str:
+    """Run a program with a real terminal as its input, and type an answer whenever it asks.
+
+    Args:
+        command: What to run.
+        answers: What to type, in order; afterwards nothing more is typed.
+        env: Its environment.
+        timeout: How long it may take, in seconds.
+
+    Returns:
+        What it printed, errors as well.
+
+    Raises:
+        AssertionError: It failed; the message has what it printed.
+    """
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        command, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(env) if env is not None else None
+    )
+    os.close(end)
+    limit = threading.Timer(timeout, process.kill)
+    limit.start()
+    printed, left = "", list(answers)
+    assert process.stdout is not None
+    try:
+        while part := process.stdout.read(1):
+            printed += part.decode(errors="replace")
+            if left and printed.endswith("] > "):
+                os.write(terminal, f"{left.pop(0)}\n".encode())
+        status = process.wait()
+    finally:
+        limit.cancel()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        os.close(terminal)
+    if status:
+        raise AssertionError(f"{' '.join(command)} ended with {status}: {printed}")
+    return printed
