@@ -1,14 +1,14 @@
 # An agent that asks a person before it pays money back.
 #
 # Type:  flyte run --local examples/approval.py support --order A-17
-# See:   the terminal shows the exact action and the SHA-256 of its arguments, and the run waits. `yes` pays; `no`, `no: a reason` and
-#        a deadline that passes (a day; give `--patience 5` and wait) are told to the model. Without a terminal the run ends as
-#        pending: run it again under its name at one, and the model is not asked again.
+# See:   the terminal shows the exact action and the SHA-256 of its arguments, and the run waits. `yes` pays; `no`, `no: reason`
+#        and a deadline that passes (a day; give `--patience 5` and wait) are told to the model. Without a terminal the run ends
+#        as pending: run it again under its name at one, and the model is not asked again.
 #
-# On a cluster, or on the control plane of the conformance kit, the run waits for a Flyte condition, for days if need be, also while
-# its worker is down:  flyte run examples/approval.py support --order A-17
-#                      flyte get condition RUN
-#                      flyte signal condition RUN ACTION true
+# On a cluster, or on the control plane of the conformance kit, the run waits for a Flyte condition, for days if need be, also
+# while its worker is down:  flyte run examples/approval.py support --order A-17
+#                            flyte get condition RUN
+#                            flyte signal condition RUN ACTION true
 # With a key of your own:  export OPENAI_API_KEY=...
 # Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...
 import flyte
