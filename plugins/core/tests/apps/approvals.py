@@ -64,7 +64,8 @@ async def asking_refund(effects: str, order: str) -> str:
 
 
 def remind(request: ApprovalRequest) -> None:
-    note(str(request.items[0].arguments["effects"]), f"remind {request.run} {request.condition_action}")  # type: ignore[index,call-overload]
+    arguments: Any = request.items[0].arguments
+    note(arguments["effects"], f"remind {request.run} {request.condition_action}")
 
 
 TOOLS = {
