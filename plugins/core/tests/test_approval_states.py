@@ -136,7 +136,7 @@ class Approvals(RuleBasedStateMachine):
         """Let the worker do what is to be done; that it does nothing else is for the invariants to see."""
 
         async def settle() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(15):
                 while not self.is_settled():  # noqa: ASYNC110 - its files are written by threads
                     await asyncio.sleep(0.005)
 
@@ -259,3 +259,28 @@ TestApprovals = Approvals.TestCase
 TestApprovals.settings = settings(
     max_examples=12, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.fixture
+def story() -> Iterator[Approvals]:
+    """The same agent, for orders that are worth a test of their own."""
+    machine = Approvals()
+    machine.begin()
+    yield machine
+    machine.teardown()
+
+
+def test_an_answer_that_came_while_the_worker_was_down_counts_also_where_it_is_forgotten(story: Approvals) -> None:
+    story.worker_dies()
+    story.answer(what="a", value=True)
+    story.platform_forgets()
+    story.worker_comes_back()
+    assert story.ran == Counter("a")
+    story.only_what_was_approved_ran_and_once_and_nobody_was_asked_twice()
+
+
+def test_a_wait_that_gives_no_value_is_no_answer(story: Approvals) -> None:
+    story.worker_dies()
+    story.worker_comes_back()
+    story.answer(what="a", value=True)
+    assert story.ran == Counter("a")
