@@ -310,7 +310,7 @@ with_tools("tools.schema", "the schema says nothing", _as_it_is, type="object", 
 
 async def _unchecked(tool: AgentTool, arguments: str, call_id: str) -> str:
     del call_id
-    function: Any = tool.function
+    function: Any = getattr(tool.task, "func", None) or tool.function
     return render_result(await function(**json.loads(arguments)))
 
 

@@ -10,7 +10,7 @@ import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from flyteplugins.agents.conformance.kit import Adapter, Capability, ConformanceSuite, Options
 from flyteplugins.agents.core import ErrorClass
@@ -57,17 +57,21 @@ NOT_OF_A_RUN = {
     "InvalidKeyException",
     "SSRFBlockedError",
     "_MCPToolExecutionError",
+    # of Deep Agents, which tells the model of them
+    "InvalidGlobPatternError",
+    "VideoExtractionError",
 }
 
 
 def raises() -> set[type[BaseException]]:
     """Every exception class that the SDK defines, wherever it can be imported without further packages."""
+    import deepagents
     import langchain
     import langchain_core
     import langgraph
 
     kinds: set[type[BaseException]] = set()
-    for package in (langchain, langchain_core, langgraph):
+    for package in (langchain, langchain_core, langgraph, deepagents):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if "pydantic_v1" in found.name or ".tests" in found.name:
                 continue
@@ -76,12 +80,11 @@ def raises() -> set[type[BaseException]]:
             except (ImportError, AttributeError):
                 continue
             for name, kind in inspect.getmembers(module, inspect.isclass):
-                ours = kind.__module__.partition(".")[0] in ("langchain", "langchain_core", "langgraph")
-                of_a_run = (
-                    issubclass(kind, BaseException) and not issubclass(kind, Warning) and name not in NOT_OF_A_RUN
-                )
-                if ours and of_a_run and kind.__name__ not in NOT_OF_A_RUN:
-                    kinds.add(cast("type[BaseException]", kind))
+                ours = kind.__module__.partition(".")[0] in ("langchain", "langchain_core", "langgraph", "deepagents")
+                if not ours or {name, kind.__name__} & NOT_OF_A_RUN or issubclass(kind, Warning):
+                    continue
+                if issubclass(kind, BaseException):
+                    kinds.add(kind)
     return kinds
 
 

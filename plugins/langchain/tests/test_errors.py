@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
-import deepagents
 import httpx
-import langchain
-import langchain_core
-import langgraph
 import openai
 import pytest
 
 from flyteplugins.agents.core import ErrorClass
 from flyteplugins.agents.langchain._codec import LangChainErrorCodec
-from flyteplugins.agents.langchain._errors import ERROR_CLASSES, classify
-
-NOT_OF_A_RUN = {
-    # of fakes, indexing, templates, key-value stores and URL checks, which no agent run calls
-    "FakeListChatModelError",
-    "FakeListLLMError",
-    "IndexingException",
-    "ChevronError",
-    "InvalidKeyException",
-    "SSRFBlockedError",
-    "_MCPToolExecutionError",
-    # of Deep Agents, which tells the model of them
-    "InvalidGlobPatternError",
-    "VideoExtractionError",
-}
-
-
-def exceptions() -> Iterator[type[BaseException]]:
-    """Every exception class that the SDK defines, wherever it can be imported without further packages."""
-    for package in (langchain, langchain_core, langgraph, deepagents):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if "pydantic_v1" in found.name or ".tests" in found.name:
-                continue
-            try:
-                module = importlib.import_module(found.name)
-            except (ImportError, AttributeError):
-                continue
-            for _, kind in inspect.getmembers(module, inspect.isclass):
-                ours = kind.__module__.partition(".")[0] in ("langchain", "langchain_core", "langgraph", "deepagents")
-                if issubclass(kind, BaseException) and ours and not issubclass(kind, Warning):
-                    yield kind
-
-
-def test_every_exception_of_the_sdk_has_a_class() -> None:
-    found = set(exceptions())
-    assert len(found) > 30
-    unknown = {kind.__qualname__ for kind in found} - {kind.__qualname__ for kind in ERROR_CLASSES} - NOT_OF_A_RUN
-    assert not unknown, f"Say in ERROR_CLASSES what {sorted(unknown)} mean for the attempt."
+from flyteplugins.agents.langchain._errors import classify
 
 
 def status_error(kind: Any, status: int) -> Exception:

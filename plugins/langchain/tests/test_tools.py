@@ -77,39 +77,6 @@ def in_new_process(program: str) -> str:
 SDKS = '[name for name in ("langchain", "langchain_core", "langgraph", "openai") if name in sys.modules]'
 
 
-def test_a_worker_that_runs_a_tools_task_does_not_import_the_sdk() -> None:
-    """The task is found with the very arguments that a cluster would give its worker."""
-    program = f"""
-import asyncio, pathlib, sys
-import worker
-from flyte._internal.runtime.entrypoints import load_task
-from flyte.models import SerializationContext
-here = pathlib.Path.cwd()
-results = []
-for name, inputs in [("get_weather", {{"city": "Oslo"}}), ("add", {{"one": 1}})]:
-    context = SerializationContext(version="v", root_dir=here, image_cache=None, code_bundle=None)
-    arguments = getattr(worker, name).__wrapped_task__.container_args(context)
-    resolver, *rest = arguments[arguments.index("--resolver") + 1 :]
-    result = load_task(resolver, *rest).forward(**inputs)
-    results.append(asyncio.run(result) if asyncio.iscoroutine(result) else result)
-print(results, {SDKS})
-"""
-    assert in_new_process(program) == "['sunny in Oslo', 3] []"
-
-
-def test_defining_tools_and_looking_at_them_does_not_import_the_sdk() -> None:
-    program = f"""
-import sys
-import worker
-from flyte.extend import TaskTemplate
-for name in ("get_weather", "add", "shout"):
-    tool = getattr(worker, name)
-    repr(tool), isinstance(tool, TaskTemplate), callable(tool), tool.__wrapped_task__
-print({SDKS}, worker.shout("hi"))
-"""
-    assert in_new_process(program) == "[] HI"
-
-
 def test_a_tool_is_a_tool_to_the_sdk(worker: Any) -> None:
     native: object = worker.get_weather
     assert isinstance(native, BaseTool)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import httpx2
@@ -13,23 +12,7 @@ from mistralai.extra import exceptions as extra
 
 from flyteplugins.agents.core import ErrorClass
 from flyteplugins.agents.mistral._codec import EventsCodec, MistralErrorCodec, ResponseCodec
-from flyteplugins.agents.mistral._errors import ERROR_CLASSES, classify
-
-ELSEWHERE = {"RealtimeTranscriptionException", "RealtimeTranscriptionWSError", "RealtimeSpeechException",
-             "RealtimeSpeechWSError"}  # fmt: skip
-"""Exceptions of speech, which no agent run meets."""
-
-
-def exceptions_of(module: Any, names: list[str]) -> list[type[BaseException]]:
-    found = [getattr(module, name) for name in names]
-    return [one for one in found if inspect.isclass(one) and issubclass(one, BaseException)]
-
-
-def test_every_exception_of_the_sdk_is_listed() -> None:
-    """A new one in a new version fails here, so that somebody decides."""
-    there = exceptions_of(errors, list(errors.__all__)) + exceptions_of(extra, list(vars(extra)))
-    missing = [one.__name__ for one in there if one not in ERROR_CLASSES and one.__name__ not in ELSEWHERE]
-    assert missing == []
+from flyteplugins.agents.mistral._errors import classify
 
 
 def api_error(status: int, body: str = '{"message": "no"}') -> errors.SDKError:

@@ -10,7 +10,6 @@ import enum
 import json
 import pickle
 import time
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import flyte.errors
@@ -373,7 +372,7 @@ async def a_tool_can_be_copied_and_renamed(stage: Stage) -> None:
     adapter = stage.adapter
     made = adapter.tool(temperature)
     stage.server.script(None, Reply(calls=(call("temperature", city="Oslo"), call("warmth", city="Rome"))), "done")
-    ways: dict[str, Callable[[], Any]] = {
+    ways: dict[str, Any] = {
         "itself": lambda: made,
         "copy": lambda: copy.copy(made),
         "deepcopy": lambda: copy.deepcopy(made),
