@@ -63,10 +63,11 @@ async def turns(adapter: Adapter, lengths: tuple[int, ...], rounds: int) -> str:
     rows: list[tuple[object, ...]] = []
     with open_stage(adapter) as stage, _server() as variables, environment(variables):
         for length in lengths:
-            took: dict[str, list[float]] = {"bare": [], "durable": [], "unreported": [], "replayed": []}
+            took: dict[str, list[tuple[float, float]]] = {"bare": [], "durable": [], "unreported": [], "replayed": []}
             for number in range(rounds):
                 await _measure(stage, length, f"{length}-{number}", took)
-            bare, durable, unreported, replayed = (1000 * min(times) / length for times in took.values())
+            fastest = [[1000 * min(times) / length for times in zip(*pairs, strict=True)] for pairs in took.values()]
+            (bare, durable, unreported, replayed), cpu = zip(*fastest, strict=True)
             stored = sum(file.stat().st_size for file in stage.folder(f"{length}-0").rglob("turn.*"))
             rows.append(
                 (
@@ -75,6 +76,8 @@ async def turns(adapter: Adapter, lengths: tuple[int, ...], rounds: int) -> str:
                     durable,
                     durable - bare,
                     unreported - bare,
+                    cpu[1] - cpu[0],
+                    cpu[2] - cpu[0],
                     replayed,
                     replayed / durable,
                     f"{stored / 1024:.0f} KB",
@@ -86,6 +89,8 @@ async def turns(adapter: Adapter, lengths: tuple[int, ...], rounds: int) -> str:
         "durable",
         "durable more",
         "more without a report",
+        "CPU more",
+        "CPU more without a report",
         "replayed",
         "replayed/live",
         "records",
@@ -93,21 +98,31 @@ async def turns(adapter: Adapter, lengths: tuple[int, ...], rounds: int) -> str:
     return table(head, rows)
 
 
-async def _measure(stage: Stage, length: int, run: str, took: dict[str, list[float]]) -> None:
+async def _measure(stage: Stage, length: int, run: str, took: dict[str, list[tuple[float, float]]]) -> None:
     adapter, question = stage.adapter, f"Take {length} turns."
 
     def options() -> dict[str, object]:
         return {**adapter.agent("", [step]), **adapter.unlimited}
 
-    began = time.perf_counter()
+    began = _now()
     await adapter.bare(options(), question)
-    took["bare"].append(time.perf_counter() - began)
+    took["bare"].append(_since(began))
     ways = (("durable", run, True), ("unreported", f"{run}-unreported", False), ("replayed", run, True))
     for name, where, observability in ways:
 
         async def body(name: str = name, observability: bool = observability) -> None:
-            began = time.perf_counter()
+            began = _now()
             await adapter.run_agent(question, **options(), observability=observability)
-            took[name].append(time.perf_counter() - began)
+            took[name].append(_since(began))
 
         await stage.attempt(body, where)
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _since(began: tuple[float, float]) -> tuple[float, float]:
+    """Seconds by the clock, and of this process's own work: on a machine that does something else, only that tells."""
+    clock, work = _now()
+    return clock - began[0], work - began[1]
