@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -46,19 +46,6 @@ class TestConformance(ConformanceSuite):
 
 
 @pytest.fixture(scope="module")
-def caught(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """What was caught, printed as a table at the end."""
-    rows: dict[str, str] = {}
-    yield rows
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and rows:
-        reporter.write_line("")
-        reporter.write_line(f"{'paragraph':22} {'what the adapter does':58} is caught")
-        for paragraph, verdict in rows.items():
-            reporter.write_line(f"{paragraph:22} {BROKEN[paragraph][0]:58} {verdict}")
-
-
-@pytest.fixture(scope="module")
 def server() -> Iterator[ModelServer]:
     with ModelServer(strict=True) as server:
         yield server
@@ -66,14 +53,14 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.mark.parametrize("paragraph", list(checks()))
 async def test_an_adapter_that_does_not_keep_a_paragraph_is_caught(
-    paragraph: str, caught: dict[str, str], server: ModelServer
+    paragraph: str, record_property: Callable[[str, object], None], server: ModelServer
 ) -> None:
     assert paragraph in BROKEN, f"Add an adapter to broken.py that does not keep {paragraph}."
-    caught[paragraph] = "NO"
-    with BROKEN[paragraph][1]() as adapter, pytest.raises(Exception, match=r".") as raised:
+    what, broken = BROKEN[paragraph]
+    record_property("broken adapter", [paragraph, what])
+    with broken() as adapter, pytest.raises(Exception, match=r".") as raised:
         await run_check(checks()[paragraph], adapter, server)
     assert not isinstance(raised.value, (TypeError, NameError, ImportError)), "the broken adapter itself is broken"
-    caught[paragraph] = "yes"
 
 
 def test_the_promise_has_a_heading_for_each_check_and_no_other() -> None:
