@@ -24,6 +24,7 @@ from flyteplugins.agents.core import (
     AgentError,
     AgentTool,
     ErrorClass,
+    JsonCodec,
     NativeTool,
     RecordError,
     RunMemory,
@@ -229,7 +230,7 @@ def _() -> Iterator[Any]:
             return mine[0]
 
         fields = _model.request_fields(self._model, request)
-        recorded = await self._run.turn(fields, ask, codec=_model.JsonCodec(), facts=_model._facts, model=self.name)
+        recorded = await self._run.turn(fields, ask, codec=JsonCodec(), facts=_model._facts, model=self.name)
         return mine[0] if mine else recorded.value
 
     with mock.patch.object(_model.DurableModel, "respond", wrong):
