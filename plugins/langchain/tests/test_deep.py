@@ -135,7 +135,9 @@ async def test_an_attempt_that_is_lost_among_parallel_sub_agents_is_gone_on_with
             await run_task(ask)
     assert 1 <= model_env.journal.count() < 6
     assert await run_task(ask) == "Equal."
-    assert model_env.journal.count() == 6
+    # a request of the sibling's that is on its way when the attempt is lost has no record
+    assert 6 <= model_env.journal.count() <= 7
+    assert all(model_env.journal.per_turn(user="Which is warmer?")[turn] == 1 for turn in (1, 2))
 
 
 def write(path: str, content: str) -> Reply:
