@@ -53,7 +53,7 @@ FORMS = ["requires_approval", "requires_confirmation", "a run context"]
 
 def options_of(form: str) -> dict[str, Any]:
     if form != "a run context":
-        return {"tools": [tool(refund, **{form: True}), tool(look_up)]}  # type: ignore[arg-type]
+        return {"tools": [tool(refund, **{form: True}), tool(look_up)]}
     context = RunContext(model="mistral-medium-latest")
 
     async def own(order: str, cents: int = 100) -> str:

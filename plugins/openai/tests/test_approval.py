@@ -61,7 +61,7 @@ def told(model: ModelServer) -> list[str]:
 
 def made_as(form: str) -> Any:
     if form != "the SDK's own tool":
-        return tool(refund, **{form: True})  # type: ignore[arg-type]  # one of two keywords
+        return tool(refund, **{form: True})  # one of two keywords
 
     async def own(order: str, cents: int = 100) -> str:
         """Refund an order."""
