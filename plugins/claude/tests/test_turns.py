@@ -283,7 +283,8 @@ async def test_a_foreign_request_is_refused(model_env: ModelServer) -> None:
         address = httpx2.URL(proxy.url)
         assert address.host == "127.0.0.1"
         root = f"http://127.0.0.1:{address.port}"
-        for path in ("/v1/messages", "/", "/wrong/v1/messages", f"{address.path[:-1]}/v1/messages", address.path):
+        guessed = "/" + "x" * (len(address.path) - 1)
+        for path in ("/v1/messages", "/", "/wrong/v1/messages", f"{guessed}/v1/messages", address.path):
             response = await client.post(root + path, json={"model": MODEL, "messages": []}, headers={"x-api-key": "k"})
             assert response.status_code == 404, path
         assert model_env.journal.count() == 0
