@@ -186,10 +186,10 @@ async def test_an_exception_fails_the_run_where_it_is_to(
 async def test_a_confirmation_is_refused_with_a_clear_error(
     run_task: RunTask, run_name: str, model_server: ModelServer
 ) -> None:
-    """When the tool is made, and where the SDK asks for one in the middle of a run: the tool does not run."""
+    """Where the SDK asks for one in the middle of a run: the tool does not run."""
     model_server.script("pay", Reply(calls=(call("fail", why="paid"),)), "ok")
-    with pytest.raises(NotImplementedError, match="Approvals are not supported yet"):
-        tool(fail, require_confirmation=True)
+    with pytest.raises(NotImplementedError, match="Give requires_approval= a function of the call's arguments"):
+        tool(fail, require_confirmation=lambda **_: True)
     agent = LlmAgent(name="one", model=GEMINI, tools=[FunctionTool(fail, require_confirmation=True)])
 
     @env.task(retries=2)
@@ -197,7 +197,7 @@ async def test_a_confirmation_is_refused_with_a_clear_error(
         return str(await run_agent(message, agent=agent))
 
     with pytest.raises(
-        flyte.errors.RuntimeUserError, match=r"fail requires a confirmation\. Approvals are not supported"
+        flyte.errors.RuntimeUserError, match=r"fail requires a confirmation, which the SDK asks for itself"
     ):
         await run_task(chat, "pay it", name=run_name)
     assert DONE == []

@@ -222,11 +222,6 @@ async def test_a_call_that_a_hook_defers_is_an_error_and_not_lost(model_env: Mod
     assert EFFECTS == []
 
 
-def test_approvals_are_refused_and_not_dropped() -> None:
-    with pytest.raises(NotImplementedError, match="requires_approval is not supported yet"):
-        tool(shout, requires_approval=True)
-
-
 def test_a_tool_passes_for_the_sdks_own() -> None:
     assert isinstance(shout, SdkMcpTool)
     assert shout.name == "shout"

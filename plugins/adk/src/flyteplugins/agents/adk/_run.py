@@ -22,6 +22,7 @@ from flyteplugins.agents.core import (
     agent_run,
     check_arguments,
     run_coro_sync,
+    with_pending,
 )
 
 from ._options import AgentOptions, RunOptions
@@ -79,6 +80,7 @@ async def run_agent(
 async def run_agent(
     input: Input, *, agent: Any, full_result: Literal[True], **options: Unpack[RunOptions]
 ) -> AgentResult[Any]: ...
+@with_pending
 async def run_agent(
     input: Input,
     *,
@@ -159,7 +161,7 @@ async def run_agent(
             anywhere: the model's name resolves to no model, a tool waits for an answer and `full_result` is not given.
         BudgetExceededError: The run went over its budget; it carries the messages so far.
         ModelResponseError: The model's last response was an error, and not an answer.
-        NotImplementedError: A tool requires a confirmation. Approvals are not supported yet. Or: live mode is asked for.
+        NotImplementedError: The SDK asks for a confirmation by itself, or live mode is asked for.
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's, or an option is unknown.
     """
@@ -325,8 +327,8 @@ def _run_config(
 def _check_confirmations(outcome: Outcome) -> None:
     if waiting := outcome.confirmations:
         raise NotImplementedError(
-            f"{', '.join(waiting)} requires a confirmation. Approvals are not supported yet: the tool did not run, and nothing "
-            "was confirmed or refused. Leave require_confirmation out, or ask in a task of your own before the agent runs."
+            f"{', '.join(waiting)} requires a confirmation, which the SDK asks for itself, and a run cannot suspend on that: "
+            "the tool did not run, and nothing was confirmed or refused. Give the agent tool(fn, requires_approval=True) instead."
         )
 
 

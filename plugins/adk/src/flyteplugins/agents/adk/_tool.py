@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from flyteplugins.agents.core import NativeTool, OnUnknown, as_agent_tool
+from flyteplugins.agents.core import NativeTool, OnUnknown, RequiresApproval, as_agent_tool
 
 if TYPE_CHECKING:
     from google.adk.tools.base_tool import BaseTool
@@ -47,6 +47,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool: ...
 
@@ -58,6 +59,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], FlyteTool]: ...
 
@@ -70,6 +72,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
     **options: Any,
 ) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
     """Make a tool of a Flyte task or of a plain callable.
@@ -85,37 +88,50 @@ def tool(
         description: What the model is told of it; the docstring by default.
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
-            again, `"fail"` fails the run.
-        options: The SDK's own: `custom_metadata`.
+            again, `"ask"` has a person decide, `"fail"` fails the run.
+        requires_approval: Whether a person approves each call before it is made: `True`, a function of the validated arguments
+            that says so, or an `Approval` with a prompt and a deadline. The run waits, on a cluster for a Flyte condition.
+        options: The SDK's own: `custom_metadata`, and `require_confirmation=True`, which is the same as `requires_approval=True`.
 
     Returns:
         The tool. It can be called like the task or the function, and an `LlmAgent(tools=[...])` takes it.
 
     Raises:
         TypeError: `target` is neither a task nor a callable, an option is unknown, a task takes the SDK's context, or a function
-            that takes it has `on_unknown="fail"`.
-        NotImplementedError: `require_confirmation` was given. Approvals are not supported yet.
+            that takes it has another `on_unknown` than `"retry"`, or `requires_approval`.
+        NotImplementedError: `require_confirmation` is a function, which takes the SDK's context. Give `requires_approval` one.
     """
     if target is None:
         return lambda function: tool(
-            function, name=name, description=description, durable=durable, on_unknown=on_unknown, **options
+            function,
+            name=name,
+            description=description,
+            durable=durable,
+            on_unknown=on_unknown,
+            requires_approval=requires_approval,
+            **options,
         )
+    native = _check_options(options)
+    if native.pop("require_confirmation", False) and requires_approval is None:
+        requires_approval = True
     made = NativeTool.of(
         target,
         sdk=_SDK,
         factory=_FACTORY,
         context_types=_CONTEXT_TYPES,
-        native=_check_options(options),
+        native=native,
         name=name,
         description=description,
         durable=None if durable else False,
         on_unknown=None if on_unknown == "retry" else on_unknown,
+        requires_approval=requires_approval,
     )
     checked = as_agent_tool(made)
-    if checked.hidden and checked.on_unknown == "fail":
+    if checked.hidden and (checked.on_unknown != "retry" or checked.approval is not None):
+        given = "requires_approval" if checked.approval is not None else f"on_unknown={checked.on_unknown!r}"
         raise TypeError(
-            f"The tool {checked.name} takes the SDK's context in {', '.join(sorted(checked.hidden))} and has on_unknown='fail', "
-            "which such tools do not have. Pass what it needs as arguments, or leave on_unknown out."
+            f"The tool {checked.name} takes the SDK's context in {', '.join(sorted(checked.hidden))} and has {given}, which such "
+            "tools do not have. Pass what it needs as arguments, or leave that out."
         )
     return cast("FlyteTool", made)
 
@@ -126,9 +142,9 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(
             f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
         )
-    if options.get("require_confirmation"):
+    if callable(options.get("require_confirmation")):
         raise NotImplementedError(
-            "tool(require_confirmation=...) was given. Approvals are not supported yet, and a tool that needs one is not made "
-            "without. Leave it out, or ask in a task of your own before the agent runs."
+            "tool(require_confirmation=...) was given a function, which takes the SDK's context. Give requires_approval= a "
+            "function of the call's arguments."
         )
-    return {name: value for name, value in options.items() if name != "require_confirmation"}
+    return dict(options)

@@ -16,6 +16,7 @@ from flyteplugins.agents.core import (
     agent_run,
     check_arguments,
     run_coro_sync,
+    with_pending,
 )
 
 from ._options import AgentOptions, RunOptions
@@ -52,6 +53,7 @@ async def run_agent(
 async def run_agent(
     input: Input, *, agent: AgentDefinition, full_result: Literal[True], **options: Unpack[RunOptions]
 ) -> AgentResult[str]: ...
+@with_pending
 async def run_agent(
     input: Input,
     *,

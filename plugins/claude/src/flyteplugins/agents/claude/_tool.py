@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown
+from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, RequiresApproval
 
 if TYPE_CHECKING:
     from claude_agent_sdk import SdkMcpTool
@@ -40,7 +40,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
-    requires_approval: object = False,
+    requires_approval: RequiresApproval = None,
 ) -> FlyteTool: ...
 
 
@@ -51,7 +51,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
-    requires_approval: object = False,
+    requires_approval: RequiresApproval = None,
 ) -> Callable[[Callable[..., Any]], FlyteTool]: ...
 
 
@@ -63,7 +63,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
-    requires_approval: object = False,
+    requires_approval: RequiresApproval = None,
 ) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
     """Make a tool of a Flyte task or of a plain callable.
 
@@ -77,24 +77,24 @@ def tool(
         description: What the model is told of it; the docstring by default.
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a plain callable's call that was started and left no outcome: `"retry"` makes it
-            again, `"fail"` fails the run.
-        requires_approval: Whether a person has to agree to a call. Not supported yet, so anything but `False` is an error.
+            again, `"ask"` has a person decide, `"fail"` fails the run.
+        requires_approval: Whether a person approves each call before it is made: `True`, a function of the validated arguments
+            that says so, or an `Approval` with a prompt and a deadline. The run waits, on a cluster for a Flyte condition.
 
     Returns:
         The tool. It can be called like the task or the function, and to the SDK it is an `SdkMcpTool`.
 
     Raises:
         TypeError: `target` is neither a task nor a callable.
-        NotImplementedError: `requires_approval` is given. Approvals are not supported yet.
     """
-    if requires_approval is not False:
-        raise NotImplementedError(
-            "requires_approval is not supported yet: an agent run could not suspend on it, and the approval would be lost. "
-            "ClaudeAgentOptions(can_use_tool=...) decides about calls in the agent's process."
-        )
     if target is None:
         return lambda function: tool(
-            function, name=name, description=description, durable=durable, on_unknown=on_unknown
+            function,
+            name=name,
+            description=description,
+            durable=durable,
+            on_unknown=on_unknown,
+            requires_approval=requires_approval,
         )
     made = NativeTool.of(
         target,
@@ -104,6 +104,7 @@ def tool(
         description=description,
         durable=None if durable else False,
         on_unknown=None if on_unknown == "retry" else on_unknown,
+        requires_approval=requires_approval,
     )
     return cast("FlyteTool", made)
 
