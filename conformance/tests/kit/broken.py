@@ -454,3 +454,15 @@ def _() -> Iterator[Any]:
 
     with mock.patch.object(sdk.Model, "respond", wrong):
         yield
+
+
+@broken("people.approval", "nobody is asked before a tool runs")
+def _nobody_is_asked() -> Iterator[None]:
+    real = reference.tool
+
+    def tool(target: Callable[..., Any], /, **options: Any) -> Any:
+        options.pop("requires_approval", None)
+        return real(target, **options)
+
+    with mock.patch.object(reference, "tool", tool):
+        yield

@@ -113,13 +113,14 @@ LANGCHAIN = Adapter(
     golden=Path(__file__).parent / "golden",
     capabilities={
         Capability.MODELS: "names, every chat model, fallbacks, middleware",
-        Capability.AGENTS: "`create_agent`, any graph",
+        Capability.AGENTS: "`create_agent`, deep agents, any graph",
         Capability.STREAMS: "with `stream=True`",
         Capability.OUTPUT: "types, strategies",
         Capability.TASK_TOOLS: "yes",
         Capability.INLINE_TOOLS: "functions, `BaseTool`",
         Capability.MEMORY: "`memory_key`",
         Capability.LIMITS: "yes",
+        Capability.APPROVALS: "`requires_approval`, `interrupt()`, `HumanInTheLoopMiddleware`",
     },
 )
 

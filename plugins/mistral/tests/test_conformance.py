@@ -92,6 +92,7 @@ MISTRAL = Adapter(
         Capability.INLINE_TOOLS: "functions, MCP clients",
         Capability.MEMORY: "`memory_key`, with or without server state",
         Capability.LIMITS: "yes",
+        Capability.APPROVALS: "`requires_approval`, `requires_confirmation`",
     },
 )
 

@@ -82,6 +82,7 @@ OPENAI = Adapter(
         Capability.INLINE_TOOLS: "functions, `FunctionTool`, MCP servers",
         Capability.MEMORY: "`memory_key`, `Session`",
         Capability.LIMITS: "yes",
+        Capability.APPROVALS: "`requires_approval`, `needs_approval`",
     },
 )
 

@@ -86,6 +86,7 @@ PYDANTIC_AI = Adapter(
         Capability.INLINE_TOOLS: "functions, `Tool`, toolsets, MCP servers",
         Capability.MEMORY: "`memory_key`",
         Capability.LIMITS: "yes",
+        Capability.APPROVALS: "`requires_approval`, deferred calls",
     },
 )
 

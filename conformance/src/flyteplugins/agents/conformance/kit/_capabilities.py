@@ -21,6 +21,7 @@ class Capability(enum.Enum):
     INLINE_TOOLS = "A plain function, or a tool of the SDK's own, runs once."
     MEMORY = "A conversation goes on across runs."
     LIMITS = "A budget ends a run that gets out of hand."
+    APPROVALS = "A person decides about the exact action before it is done."
     LIVE_MODE = "The SDK's live mode, in which both sides talk at once, is durable."
     BUILT_IN_TOOLS = "What the SDK's own built-in tools do to the machine is done once."
     ANY_ENDPOINT = "Turns are recorded wherever the model is."

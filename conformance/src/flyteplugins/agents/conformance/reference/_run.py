@@ -15,6 +15,7 @@ from flyteplugins.agents.core import (
     agent_run,
     sync_variant,
     tool_list,
+    with_pending,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["run_agent", "run_agent_sync"]
 
 
+@with_pending
 async def run_agent(
     input: str,
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown
+from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, RequiresApproval
 
 if TYPE_CHECKING:
     from .sdk import Tool
@@ -24,6 +24,7 @@ def tool(
     description: str | None = None,
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
+    requires_approval: RequiresApproval = None,
 ) -> Any:
     """Make a tool of a Flyte task or of a plain callable.
 
@@ -33,6 +34,7 @@ def tool(
         description: What the model is told of it; the docstring by default.
         durable: Whether the calls of a plain callable are recorded.
         on_unknown: What a resume does with a call that was started and left no outcome.
+        requires_approval: Whether a person approves each call before it is made.
 
     Raises:
         TypeError: `target` is neither a task nor a callable.
@@ -45,6 +47,7 @@ def tool(
         description=description,
         durable=None if durable else False,
         on_unknown=None if on_unknown == "retry" else on_unknown,
+        requires_approval=requires_approval,
     )
 
 

@@ -89,5 +89,6 @@ PARROT = Adapter(
         Capability.INLINE_TOOLS: "functions, `Tool`",
         Capability.MEMORY: "yes",
         Capability.LIMITS: "yes",
+        Capability.APPROVALS: "`requires_approval`",
     },
 )

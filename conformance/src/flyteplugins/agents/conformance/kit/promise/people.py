@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from flyteplugins.agents.conformance.models import Fault, Reply, call
 from flyteplugins.agents.core import Event
 
+from .._capabilities import Capability
 from .._checks import check, expect
 from .._stage import Stage
 from ._dialogue import ANSWER, QUESTION, note, options, script
@@ -80,3 +84,56 @@ async def a_failed_run_leaves_a_report(stage: Stage) -> None:
         expect(secret in page, False, "the page holds what was said unescaped", "Let core's report write it.")
         expect("note" in page, True, "the page names the tool that ran", TELL)
         expect("mind the gap" in page, mode is True, f"the page holds contents, observability={mode!r}", TELL)
+
+
+@contextlib.contextmanager
+def terminal(answer: str | None) -> Iterator[list[str]]:
+    """Have somebody sit at the terminal, or nobody, and return what was asked there."""
+    asked: list[str] = []
+
+    async def ask(text: str, deadline: float | None, again: Callable[[str], str]) -> str | None:
+        del deadline
+        asked.append(text)
+        assert answer is not None
+        assert not again(answer), f"{answer!r} is no answer to: {text}"
+        return answer
+
+    asking = "flyteplugins.agents.core._approval_asking"
+    there = mock.patch(f"{asking}.has_console", return_value=answer is not None)
+    with there, mock.patch(f"{asking}.ask_console", ask):
+        yield asked
+
+
+@check("people.approval", Capability.APPROVALS)
+async def a_person_decides_before_a_tool_runs(stage: Stage) -> None:
+    """A tool that requires approval runs once somebody said yes, and never else; while nobody has, there is no answer."""
+    adapter = stage.adapter
+    todo = "Hand requires_approval to NativeTool.of, call the tool through core's AgentTool, and put @with_pending on run_agent."
+
+    async def body() -> Any:
+        gated = adapter.tool(note, requires_approval=True)
+        return await adapter.run_agent("Go.", model=adapter.model, tools=[gated], full_result=True)
+
+    def propose() -> None:
+        stage.server.clear()
+        stage.server.script(None, Reply(calls=(call("note", text="pay"),)), "done")
+
+    propose()
+    with terminal(None):
+        waiting = await stage.attempt(body)
+    expect(
+        (waiting.output, len(waiting.pending)), (None, 1), "the answer and what is pending when nobody is there", todo
+    )
+    expect(stage.did(), [], "what the tool did before anybody said yes", todo)
+    with terminal("yes") as asked:
+        for _ in range(2):
+            result = await stage.crash(body)
+            expect((result.text, result.pending), ("done", ()), "the answer and what is pending after a yes", todo)
+    expect((len(asked), stage.did()), (1, ["note pay"]), "how often a person was asked, and what the tool did", todo)
+    expect(stage.asked(), 2, "requests of all attempts", todo)
+    propose()
+    with terminal("no: too much"):
+        result = await stage.attempt(body, "denied")
+    expect((result.text, stage.did()), ("done", []), "the answer and what the tool did after a no", todo)
+    told = str(stage.server.journal.requests()[-1].body)
+    expect("too much" in told, True, "the model is told why", todo)
