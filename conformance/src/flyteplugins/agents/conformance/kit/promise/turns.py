@@ -8,7 +8,7 @@ from typing import Any
 
 import flyte.errors
 
-from flyteplugins.agents.conformance.models import Fault, Reply, call
+from flyteplugins.agents.conformance.models import Conversation, Fault, Reply, call
 from flyteplugins.agents.core import AgentResult, Event
 
 from .._capabilities import Capability
@@ -133,13 +133,16 @@ async def text_arrives_as_it_is_made(stage: Stage) -> None:
 @check("turns.concurrent")
 async def agents_side_by_side_keep_their_own_answers(stage: Stage) -> None:
     """Agents with one question, started and answered in any order, never swap answers."""
-    stage.server.script(None, lambda conversation: Reply(f"I am {conversation.system}"), repeat_last=True)
+
+    def who(conversation: Conversation) -> Reply:  # an SDK may say more than its instructions
+        return Reply(f"I am {conversation.system.partition('<')[2].partition('>')[0]}")
+
+    stage.server.script(None, who, repeat_last=True)
     names = ["a", "b", "c", "d"]
 
     async def one(name: str) -> str:
-        return str(
-            await stage.adapter.run_agent("Who?", model=stage.adapter.model, name=f"agent-{name}", instructions=name)
-        )
+        given = {"model": stage.adapter.model, "name": f"agent_{name}", "instructions": f"You are <{name}>."}
+        return str(await stage.adapter.run_agent("Who?", **given))
 
     async def body(order: list[str]) -> Mapping[str, str]:
         return dict(zip(order, await asyncio.gather(*(one(name) for name in order)), strict=True))
