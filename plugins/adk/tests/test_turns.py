@@ -276,7 +276,7 @@ def test_a_class_as_output_schema_is_in_the_key_with_its_fields() -> None:
 
     def key(**fields: Any) -> object:
         config = types.GenerateContentConfig(response_schema=create_model("Same", **fields))
-        return request_fields(Own(), None, LlmRequest(config=config))["output_schema"]
+        return request_fields(Own(), None, LlmRequest(config=config))["output_type"]
 
     assert key(name=(str, ...)) == key(name=(str, ...))
     assert key(name=(str, ...)) != key(breed=(str, ...))

@@ -61,7 +61,7 @@ def request_fields(model: BaseLlm, identity: JSON, request: LlmRequest) -> dict[
             case "tool_config":
                 fields["tool_choice"] = _plain(value, "tool_choice")
             case "response_schema" | "response_json_schema":
-                fields["output_schema"] = _schema(value)
+                fields["output_type"] = _schema(value)
             case "http_options":
                 settings |= _body_options(value)
             case "cached_content":  # where the server keeps what is in the request anyway
@@ -165,11 +165,11 @@ def _schema(value: Any) -> JSON:
     if isinstance(value, BaseModel):
         return cast(JSON, value.model_dump(mode="json", exclude_none=True))
     if isinstance(value, Mapping):
-        return _plain(dict(value), "output_schema")
+        return _plain(dict(value), "output_type")
     try:
         return {"type": str(value), "schema": cast(JSON, TypeAdapter(value).json_schema())}
     except Exception as error:  # whatever pydantic makes of a type that it does not know
-        raise UnserializableError("output_schema", f"{value!r} has no JSON schema: {error}") from error
+        raise UnserializableError("output_type", f"{value!r} has no JSON schema: {error}") from error
 
 
 def _body_options(options: Any) -> dict[str, JSON]:
