@@ -14,7 +14,7 @@ from google.adk.agents.invocation_context import LlmCallsLimitExceededError
 from google.adk.workflow import _errors as workflow
 
 from flyteplugins.agents.adk import ModelResponseError
-from flyteplugins.agents.adk._errors import ERROR_CLASSES, classify
+from flyteplugins.agents.adk._errors import ERROR_CLASSES, NAMED_CLASSES, classify
 from flyteplugins.agents.core import DefaultErrorCodec, ErrorClass
 
 
@@ -54,6 +54,14 @@ def test_the_status_of_a_providers_error_counts(status: int, expected: ErrorClas
     assert classify(Other()) is expected
     response = httpx.Response(status, request=httpx.Request("GET", "http://localhost"))
     assert classify(httpx.HTTPStatusError("no", request=response.request, response=response)) is expected
+
+
+@pytest.mark.parametrize("name", NAMED_CLASSES)
+def test_a_class_that_is_known_by_its_name_means_what_is_declared(name: str) -> None:
+    """The SDK has it, and its status, where the class has one, says nothing else."""
+    module, _, attribute = name.rpartition(".")
+    kind = getattr(importlib.import_module(module), attribute)
+    assert classify(kind.__new__(kind)) is NAMED_CLASSES[name]
 
 
 def test_the_code_of_a_response_without_an_answer_counts() -> None:

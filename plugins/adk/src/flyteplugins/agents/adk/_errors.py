@@ -19,7 +19,7 @@ from flyteplugins.agents.core import ErrorClass
 
 from ._model_error import ModelResponseError
 
-__all__ = ["CODE_CLASSES", "ERROR_CLASSES", "STATUS_CLASSES", "classify"]
+__all__ = ["CODE_CLASSES", "ERROR_CLASSES", "NAMED_CLASSES", "STATUS_CLASSES", "classify"]
 
 ERROR_CLASSES: dict[type[BaseException], ErrorClass] = {
     # another attempt may go better; of these, the status or the code says more
@@ -53,6 +53,62 @@ ERROR_CLASSES: dict[type[BaseException], ErrorClass] = {
     NotImplementedError: ErrorClass.FAIL_NOW,
 }
 """Every exception class that an agent run may meet, and what it means. A class not listed means what its base means."""
+
+_COMPAT = "google.genai._gaos.lib.compat_errors"
+_INTERACTIONS = "google.genai._gaos.errors"
+_CREDENTIALS = "google.adk.tools.openapi_tool.auth.credential_exchangers.base_credential_exchanger"
+
+NAMED_CLASSES: dict[str, ErrorClass] = {
+    **dict.fromkeys(
+        (
+            # the service of interactions, which `Gemini(use_interactions_api=True)` asks; of these, the status says more
+            f"{_INTERACTIONS}.genaierror.GenAiError",
+            f"{_INTERACTIONS}.genaidefaulterror.GenAiDefaultError",
+            f"{_INTERACTIONS}.responsevalidationerror.ResponseValidationError",
+            f"{_INTERACTIONS}.no_response_error.NoResponseError",
+            f"{_INTERACTIONS}.cancelinteractionbyid.CancelInteractionByIDClientError",
+            f"{_INTERACTIONS}.cancelinteractionbyid.CancelInteractionByIDServerError",
+            f"{_INTERACTIONS}.createinteraction.CreateInteractionClientError",
+            f"{_INTERACTIONS}.createinteraction.CreateInteractionServerError",
+            f"{_INTERACTIONS}.deleteinteraction.DeleteInteractionClientError",
+            f"{_INTERACTIONS}.deleteinteraction.DeleteInteractionServerError",
+            f"{_INTERACTIONS}.getinteractionbyid.GetInteractionByIDClientError",
+            f"{_INTERACTIONS}.getinteractionbyid.GetInteractionByIDServerError",
+            f"{_COMPAT}.GeminiNextGenAPIClientError",
+            f"{_COMPAT}.APIError",
+            f"{_COMPAT}.APIStatusError",
+            f"{_COMPAT}.APIResponseValidationError",
+            f"{_COMPAT}.APIConnectionError",
+            f"{_COMPAT}.APITimeoutError",
+            f"{_COMPAT}.ConflictError",
+            f"{_COMPAT}.RateLimitError",
+            f"{_COMPAT}.InternalServerError",
+            "google.genai._gaos.utils.retries.TemporaryError",
+            "google.genai._gaos.utils.retries.PermanentError",
+            "google.genai._interactions_continuation.ContinuationTimeoutError",
+            # a credential that could not be renewed now, a model that a tool asks
+            "google.adk.auth.refresher.base_credential_refresher.CredentialRefresherError",
+            "google.adk.tools.model_consult._advisor.AdvisorError",
+        ),
+        ErrorClass.RETRY_ATTEMPT,
+    ),
+    **dict.fromkeys(
+        (
+            # a wrong request or key, a credential that is not there, a session that somebody changed
+            f"{_COMPAT}.BadRequestError",
+            f"{_COMPAT}.AuthenticationError",
+            f"{_COMPAT}.PermissionDeniedError",
+            f"{_COMPAT}.NotFoundError",
+            f"{_COMPAT}.UnprocessableEntityError",
+            "google.genai._api_client.EphemeralTokenAPIKeyError",
+            "google.adk.auth.exchanger.base_credential_exchanger.CredentialExchangeError",
+            f"{_CREDENTIALS}.AuthCredentialMissingError",
+            "google.adk.plugins._tool_call_integrity_plugin.ToolCallIntegrityError",
+        ),
+        ErrorClass.FAIL_NOW,
+    ),
+}
+"""The same of classes in modules that an agent run need not load, by module and name."""
 
 STATUS_CLASSES: dict[int, ErrorClass] = {
     **dict.fromkeys((400, 401, 402, 403, 404, 405, 413, 422), ErrorClass.FAIL_NOW),
@@ -93,8 +149,9 @@ def classify(error: BaseException) -> ErrorClass:
         if status is not None:
             return STATUS_CLASSES.get(status, ErrorClass.RETRY_ATTEMPT)
         for base in type(current).__mro__:
-            if base in ERROR_CLASSES:
-                return ERROR_CLASSES[base]
+            found = ERROR_CLASSES.get(base) or NAMED_CLASSES.get(f"{base.__module__}.{base.__qualname__}")
+            if found is not None:
+                return found
         current = current.__cause__
     return ErrorClass.RETRY_ATTEMPT
 
