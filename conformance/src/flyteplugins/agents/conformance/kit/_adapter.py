@@ -32,14 +32,17 @@ class Adapter:
             that it is asked through), of the model's name without a provider's prefix.
         agent: Makes keywords of `run_agent` that hold a pre-built agent on `model`, of its instructions and its tools. A tool
             is a plain function, to be made a tool of the SDK's own, or what the adapter's `tool` made, which goes in as it is.
+            Where the SDK's agents hold no tools, they are its `tools`.
         bare: Runs what `agent` made with the SDK alone, on a question, and returns the SDK's own result, of the type of
             `AgentResult.native`.
         messages: The conversation in such a result, as JSON values, without what the SDK makes up anew in each run.
-        temperature: Makes keywords of `run_agent` that set the model's temperature.
+        temperature: Makes keywords of `run_agent` that set the model's temperature; where the SDK has none, another setting that
+            is part of a request, which is another one below 0.5 than from there on.
         raises: Every exception class that the SDK may raise in an agent run.
         error_classes: What the adapter says that each means.
         unlimited: Keywords of `run_agent` that lift the SDK's own limit of turns. `bare` gets them as well.
         streaming: Keywords of `run_agent` with which text arrives as it is made, besides `on_event`.
+        tool_prefix: What the SDK puts before the names of tools, where it does.
         fields: What the adapter's log calls a field of a request, where that is not the name in `FIELDS`.
         capabilities: In what form the adapter has each capability, in a few words for the docs.
         absent: Why the adapter lacks a capability, where it may.
@@ -61,6 +64,7 @@ class Adapter:
     capabilities: Mapping[Capability, str]
     unlimited: Options = field(default_factory=dict)
     streaming: Options = field(default_factory=dict)
+    tool_prefix: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[Capability, str] = field(default_factory=dict)
     golden: Path | None = None

@@ -131,12 +131,13 @@ async def what_the_caller_passes_stays_as_it_was(stage: Stage) -> None:
     before = {name: _shape(value) for name, value in given.items()}
 
     async def body(**options: Any) -> Any:
-        return await stage.adapter.run_agent(QUESTION, **given, **options)
+        return await stage.adapter.run_agent(QUESTION, **{**given, **options})
 
     todo = "Work on a copy: a pre-built agent may run in other tasks at the same time."
     expect(await stage.attempt(body, "alone"), ANSWER, "the answer of a pre-built agent", todo)
     try:
-        answer = await stage.attempt(lambda: body(tools=more), "with-a-tool")
+        added = [*given.get("tools", ()), *more] if "tools" in given else more
+        answer = await stage.attempt(lambda: body(tools=added), "with-a-tool")
         expect(answer, ANSWER, "the answer of a pre-built agent with a tool added", todo)
     except ValueError as error:
         expect("tools" in str(error), True, f"the refusal of tools beside an agent names them ({error})", todo)

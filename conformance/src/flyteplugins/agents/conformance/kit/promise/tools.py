@@ -120,7 +120,7 @@ async def every_adapter_has_one_schema(stage: Stage) -> None:
     seen = Seen(stage, call("nothing"))
     await _run(stage, seen, [stage.adapter.tool(many), nothing])
     assert seen.first is not None
-    offered = {tool.name: tool for tool in seen.first.tools}
+    offered = {tool.name.removeprefix(stage.adapter.tool_prefix): tool for tool in seen.first.tools}
     wanted = tool_schema(many.func)
     expect(sorted(offered), ["many", "nothing"], "the names of the tools on offer", AGENT_TOOL)
     expect(offered["many"].description, wanted.description, "the description of a tool", AGENT_TOOL)
