@@ -6,6 +6,7 @@ import claude_agent_sdk as sdk
 import httpx2
 import pydantic
 from claude_agent_sdk import ResultMessage
+from claude_agent_sdk._errors import MessageParseError
 
 from flyteplugins.agents.core import AgentError, ErrorClass
 
@@ -75,6 +76,7 @@ ERROR_CLASSES: dict[type[BaseException], ErrorClass] = {
     # no attempt can go better: no program, output that this SDK cannot read, an answer that is on record
     sdk.CLINotFoundError: ErrorClass.FAIL_NOW,
     sdk.CLIJSONDecodeError: ErrorClass.FAIL_NOW,
+    MessageParseError: ErrorClass.FAIL_NOW,
     pydantic.ValidationError: ErrorClass.FAIL_NOW,
     NotImplementedError: ErrorClass.FAIL_NOW,
 }

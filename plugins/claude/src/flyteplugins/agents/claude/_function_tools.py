@@ -214,7 +214,9 @@ def serve_tools(
         # In a task of its own, so that it is in the context in which the run began, and the run can cancel it.
         try:
             return await asyncio.get_running_loop().create_task(work, context=context.copy())
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # what is no Exception ends the run as well
             fail(error)
             await asyncio.Event().wait()  # the run is being ended: an answer would cost another turn
             raise
