@@ -43,6 +43,7 @@ class Adapter:
         unlimited: Keywords of `run_agent` that lift the SDK's own limit of turns. `bare` gets them as well.
         streaming: Keywords of `run_agent` with which text arrives as it is made, besides `on_event`.
         tool_prefix: What the SDK puts before the names of tools, where it does.
+        startup: How many seconds an agent may take until it asks its first question, where the SDK starts a process.
         fields: What the adapter's log calls a field of a request, where that is not the name in `FIELDS`.
         capabilities: In what form the adapter has each capability, in a few words for the docs.
         absent: Why the adapter lacks a capability, where it may.
@@ -65,6 +66,7 @@ class Adapter:
     unlimited: Options = field(default_factory=dict)
     streaming: Options = field(default_factory=dict)
     tool_prefix: str = ""
+    startup: float = 0.0
     fields: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[Capability, str] = field(default_factory=dict)
     golden: Path | None = None

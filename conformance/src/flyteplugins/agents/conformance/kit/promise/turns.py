@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -135,7 +136,8 @@ async def agents_side_by_side_keep_their_own_answers(stage: Stage) -> None:
     """Agents with one question, started and answered in any order, never swap answers."""
 
     def who(conversation: Conversation) -> Reply:  # an SDK may say more than its instructions
-        return Reply(f"I am {conversation.system.partition('<')[2].partition('>')[0]}")
+        found = re.search(r"You are <(\w+)>", conversation.system)
+        return Reply(f"I am {found[1]}" if found else "I do not know who I am.")
 
     stage.server.script(None, who, repeat_last=True)
     names = ["a", "b", "c", "d"]
@@ -161,7 +163,7 @@ async def a_second_writer_adopts_what_is_stored(stage: Stage) -> None:
     """Two workers of one run come to one answer, whoever records first."""
     said = iter(["first", "second"])
     stage.server.script(None, lambda _: Reply(next(said)), repeat_last=True)
-    stage.server.fault(Fault.slow(0.6), turn=1)
+    stage.server.fault(Fault.slow(0.6 + stage.adapter.startup), turn=1)
 
     async def body() -> Any:
         return await stage.adapter.run_agent("Hi", model=stage.adapter.model)
