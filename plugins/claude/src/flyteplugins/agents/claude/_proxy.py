@@ -13,14 +13,15 @@ import hmac
 import json
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
 import uvicorn
 
-from flyteplugins.agents.core import AgentRun
+from flyteplugins.agents.core import AgentRun, TurnFacts
 
 from ._codec import BodyCodec, EventsCodec, event_data, facts_of_body, facts_of_events, is_held
 from ._errors import IncompleteAnswerError, UpstreamError
@@ -35,6 +36,10 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 _TURN = "/v1/messages"
 _SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _JSON = {"content-type": "application/json"}
+_PING = 'event: ping\ndata: {"type": "ping"}'
+_PATIENCE = 1.0
+"""How many seconds Claude Code waits for a sign of life while an answer arrives."""
+
 _ENDS_THE_RUN = (401, 403)
 """A wrong key does not become right: Claude Code would ask again for minutes."""
 
@@ -161,31 +166,42 @@ class RecordingProxy:
             self.last_error = None
             await _respond(send, 200, _JSON, recorded.value.encode())
             return
+        answer: list[str] = []
+
+        def facts(events: list[str]) -> TurnFacts:
+            answer[:] = events  # at last what is on record, which may be another worker's
+            return facts_of_events(events, self._prefix)
+
         pieces = self._run.stream_turn(
             fields,
             lambda: self._upstream.stream(target, headers, body),
             codec=EventsCodec(),
-            facts=lambda events: facts_of_events(events, self._prefix),
+            facts=facts,
             delta=_delta,
             is_last=is_held,
             model=model,
         )
-        begun = False
+        begun, told = False, time.monotonic()
         try:
             async with aclosing(pieces):
-                async for event in pieces:
-                    if not begun:
-                        await _start(send, 200, _SSE)
-                        begun = True
-                    await send({"type": "http.response.body", "body": f"{event}\n\n".encode(), "more_body": True})
+                async for _ in pieces:
+                    # What Claude Code has cannot be taken back, so it gets what is on record, and until then signs of life.
+                    if time.monotonic() - told > _PATIENCE:
+                        if not begun:
+                            await _start(send, 200, _SSE)
+                        await _send_events(send, [_PING])
+                        begun, told = True, time.monotonic()
         except IncompleteAnswerError as error:
-            # the answer's status has been sent; Claude Code takes an error in the stream as one of the API
+            # the answer's status may have been sent; Claude Code takes an error in the stream as one of the API
             self.last_error = error
             if not begun:
                 await _start(send, 200, _SSE)
             said = error.body or _error_event("The answer broke off in mid-stream.")
             await send({"type": "http.response.body", "body": f"{said}\n\n".encode(), "more_body": False})
             return
+        if not begun:
+            await _start(send, 200, _SSE)
+        await _send_events(send, answer)
         self.last_error = None
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -241,6 +257,11 @@ async def _disconnected(receive: Receive) -> None:
 async def _start(send: Send, status: int, headers: Mapping[str, str]) -> None:
     pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
+
+
+async def _send_events(send: Send, events: Sequence[str]) -> None:
+    body = "".join(f"{event}\n\n" for event in events)
+    await send({"type": "http.response.body", "body": body.encode(), "more_body": True})
 
 
 async def _respond(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
