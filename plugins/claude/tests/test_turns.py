@@ -14,7 +14,7 @@ import pytest
 from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions, ResultMessage
 from pydantic import BaseModel
 
-from flyteplugins.agents.claude import AgentLimitError, run_agent, tool
+from flyteplugins.agents.claude import AgentLimitError, _proxy, run_agent, tool
 from flyteplugins.agents.claude._proxy import RecordingProxy
 from flyteplugins.agents.claude._upstream import Upstream
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, Usage, call
@@ -351,3 +351,26 @@ async def test_a_request_that_is_refused_fails_for_good(model_env: ModelServer, 
 def test_agent_error_is_flytes() -> None:
     assert issubclass(AgentLimitError, AgentError)
     assert issubclass(AgentError, flyte.errors.NonRecoverableError)
+
+
+async def test_claude_code_is_shown_signs_of_life_while_an_answer_arrives(
+    model_env: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flyteplugins.agents.claude._proxy._PATIENCE", 0.0)
+    sent: list[str] = []
+
+    async def record(send: Any, events: Any) -> None:
+        sent.append("\n".join(events))
+        await given(send, events)
+
+    given = _proxy._send_events
+    monkeypatch.setattr(_proxy, "_send_events", record)
+    model_env.script("hello", Reply("Hello to you.", pieces=4))
+    told: list[Event] = []
+    assert await run_agent("hello", on_event=told.append) == "Hello to you."
+    *pings, answer = sent
+    assert len(pings) > 4
+    assert {ping.split("\n")[0] for ping in pings} == {"event: ping"}
+    assert "message_start" in answer
+    assert "message_stop" in answer
+    assert len([event for event in told if isinstance(event, TextDelta)]) == 4
