@@ -119,6 +119,7 @@ ADK = Adapter(
         Capability.INLINE_TOOLS: "functions, `FunctionTool`, MCP toolsets",
         Capability.MEMORY: "`memory_key`",
         Capability.LIMITS: "yes",
+        Capability.APPROVALS: "`requires_approval`, `require_confirmation`",
     },
     absent={Capability.LIVE_MODE: "bidirectional streaming is no request, and cannot be recorded"},
 )

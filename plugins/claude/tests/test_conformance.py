@@ -113,6 +113,7 @@ CLAUDE = Adapter(
         Capability.INLINE_TOOLS: "functions, `SdkMcpTool`, MCP servers",
         Capability.MEMORY: "`memory_key`",
         Capability.LIMITS: "yes",
+        Capability.APPROVALS: "`requires_approval`",
     },
     absent={
         Capability.BUILT_IN_TOOLS: "Claude Code runs them by itself; they are off, and turned on a retry makes their calls again",
