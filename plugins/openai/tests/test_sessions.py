@@ -238,7 +238,8 @@ async def test_a_memory_is_a_session_of_the_sdks(model_env: ModelServer, run_tas
 async def test_a_memory_as_a_session_in_code_that_runs_an_agent_by_itself(
     model_env: ModelServer, run_task: RunTask
 ) -> None:
-    from agents import Agent
+    from agents import Agent, OpenAIResponsesModel
+    from openai import AsyncOpenAI
 
     model_env.script("one", Reply("first"), repeat_last=True)
     model_env.script("two", Reply("second"), repeat_last=True)
@@ -247,7 +248,8 @@ async def test_a_memory_as_a_session_in_code_that_runs_an_agent_by_itself(
     @env.task
     async def chat() -> str:
         session = FlyteSession(MemoryStore.for_key("ada"))
-        agent = Agent(name="a", model="gpt-4.1")
+        # a client of its own: the SDK's shared one may have connections of another test's event loop
+        agent = Agent(name="a", model=OpenAIResponsesModel("gpt-4.1", openai_client=AsyncOpenAI()))
         config = RunConfig(tracing_disabled=True)
         await Runner.run(agent, "one", session=session, run_config=config)
         result = await Runner.run(agent, "two", session=session, run_config=config)

@@ -129,7 +129,8 @@ async def test_an_event_stream_tells_the_run_and_marks_what_is_replayed(
     assert model_env.journal.count() == 2
     for run in runs:
         assert [event.type for event in run] == [
-            "run started", "turn finished", "tool call started", "tool call finished", "turn finished", "run finished",
+            "run started", "turn finished", "tool call started", "tool call finished",
+            "text delta", "turn finished", "run finished",
         ]  # fmt: skip
         assert {event.agent for event in run} == {"teller"}
     recorded = (TurnFinished, ToolCallFinished)

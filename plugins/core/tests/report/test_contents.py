@@ -59,8 +59,13 @@ async def say_everywhere(
     await emit(ToolCallFinished(**agent, call="1", name=name("tool"), result=text("result")))
     await emit(ToolCallFinished(**agent, call="2", name=name("tool"), error=f"OSError: {text('tool error')}"))
     await emit(HandOff(**agent, source=name("source"), target=name("target")))
-    await emit(ApprovalAsked(**agent, action=name("action"), digest="d"))
-    await emit(ApprovalAnswered(**agent, action=name("action"), digest="d", decision=text("decision")))
+    asked: Any = {text("asked key"): [text("asked value")]}
+    await emit(ApprovalAsked(**agent, action=name("action"), digest="d", arguments=asked))
+    await emit(
+        ApprovalAnswered(
+            **agent, action=name("action"), digest="d", decision=text("decision"), by=text("who"), reason=text("reason")
+        )
+    )
     await emit(MemoryNotice(**agent, message=text("notice")))
     await emit(RunFinished(**agent, text=text("final answer")))
 
@@ -82,7 +87,9 @@ async def test_everything_that_was_said_is_escaped(reported: Reported, start_age
     assert 'onerror="' not in page
     shown = words(page)
     for text in told:
-        if not re.search("'(run|key|value)'", text):  # the name is the report's already; JSON escapes quotes of its own
+        if not re.search(
+            "'(run|(asked )?(key|value))'", text
+        ):  # the name is the report's already; JSON escapes quotes of its own
             assert " ".join(text.split()) in shown, text
 
 
@@ -101,8 +108,8 @@ async def test_the_test_above_reaches_every_field_of_every_event() -> None:
         "source",
         "target",
     }
-    texts |= {"action", "digest", "decision", "message", "call"}
-    plain = {"replayed", "resumed", "usage", "seconds", "parent", "parent_run", "cost"}
+    texts |= {"action", "digest", "decision", "by", "reason", "message", "call"}
+    plain = {"replayed", "resumed", "usage", "seconds", "parent", "parent_run", "cost", "request", "deadline", "at"}
     known = {
         field.name
         for kind in Event.__subclasses__()

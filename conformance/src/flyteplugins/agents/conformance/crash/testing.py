@@ -169,8 +169,8 @@ class CrashSuite:
     def small(cls, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModuleType]:
         """The folder and the module of a program with a few small tools."""
         folder = tmp_path_factory.mktemp("small")
-        # Two classes may have one adapter, and a module of a name is imported once.
-        file = folder / f"small_{cls.__name__}.py"
+        # A module of a name is imported once, and two classes may have one adapter, or one name.
+        file = folder / f"small_{cls.dialogue.adapter}_{cls.__name__}.py"
         file.write_text(_PROGRAM.format(adapter=cls.dialogue.adapter, model=cls.dialogue.model, sdk=repr(cls.sdk)))
         return folder, load_flow(file)
 
