@@ -62,6 +62,7 @@ async def test_gated_and_ungated_calls_of_one_turn_come_out_right_and_nobody_is_
         assert await run_task(asking, name="run") == "all done"
     assert sorted(DONE) == ["look up b", "refund a 100"]
     assert len(reviewer.asked) == 2
+    assert model_env.journal.count() == 2
     told = str(model_env.journal.requests()[-1].body)
     assert all(text in told for text in ("refunded a", "found b", "it is too late"))
 

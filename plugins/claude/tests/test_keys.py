@@ -206,3 +206,28 @@ def test_a_call_waits_for_the_record() -> None:
 
 def kind(event: str) -> str:
     return event.split("\n")[0].removeprefix("event: ")
+
+
+def test_the_reminder_behind_an_errors_text_is_no_part_of_the_key_either() -> None:
+    """Claude Code writes an error as text, and the reminder behind it, if its result came last."""
+    left = "<system-reminder>\n<total_tokens>5 tokens left</total_tokens>\n</system-reminder>"
+
+    def asked(*results: dict[str, Any]) -> dict[str, Any]:
+        calls: list[Any] = [
+            {"type": "tool_use", "id": name, "name": "look", "input": {}} for name in ("first", "second")
+        ]
+        return {
+            "model": "claude-sonnet-4-5",
+            "messages": [{"role": "assistant", "content": calls}, {"role": "user", "content": list(results)}],
+        }
+
+    def result(name: str, content: Any, **more: Any) -> dict[str, Any]:
+        return {"type": "tool_result", "tool_use_id": name, "content": content, **more}
+
+    found, late = [{"type": "text", "text": "found"}], result("second", "too late", is_error=True)
+    in_order = asked(result("first", found), {**late, "content": f"too late\n\n{left}"})
+    other = asked(late, result("first", [{"type": "text", "text": "found\n"}, {"type": "text", "text": left}]))
+    assert not in_order_of_calls(in_order)
+    assert in_order_of_calls(other)
+    assert other == in_order
+    assert semantic_fields(other, "http://x") == semantic_fields(asked(result("first", found), late), "http://x")

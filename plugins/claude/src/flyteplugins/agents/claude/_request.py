@@ -35,6 +35,10 @@ _SUBAGENT = re.compile(r"\b(agentId: |agent-|<task-id>|tasks/)(a[0-9a-f]{16})\b"
 _SUBAGENT_PLACE = re.compile(r"<output-file>[^<]*</output-file>|<duration_ms>\d+</duration_ms>|duration_ms: \d+")
 
 
+_APART = "\n\n"
+"""What Claude Code writes between an error's text and a reminder."""
+
+
 def in_order_of_calls(body: dict[str, Any]) -> bool:
     """Put the results of each turn in the order of its calls: Claude Code sends them as they arrive.
 
@@ -75,6 +79,12 @@ def _take_reminders(block: dict[str, Any]) -> list[Any]:
     """Take the reminders off a tool's result, and the line's end that was put there to keep the two apart."""
     content = block.get("content")
     taken: list[Any] = []
+    if isinstance(content, str):  # an error's: Claude Code writes the reminder behind it
+        own, apart, reminder = content.rpartition(_APART)
+        while apart and own and _is_reminder(said := {"type": "text", "text": reminder}):
+            content = own
+            taken.insert(0, said)
+            own, apart, reminder = content.rpartition(_APART)
     while isinstance(content, list) and len(content) > 1 and _is_reminder(content[-1]):  # the first is the tool's own
         *content, reminder = content
         last = content[-1]
@@ -87,7 +97,10 @@ def _take_reminders(block: dict[str, Any]) -> list[Any]:
 
 def _put_reminders(block: dict[str, Any], reminders: list[Any]) -> None:
     content = block.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    if isinstance(content, str):
+        block["content"] = _APART.join([content, *(str(reminder["text"]) for reminder in reminders)])
+        return
+    blocks = list(content or ())
     if blocks and blocks[-1].get("type") == "text":
         blocks[-1] = {**blocks[-1], "text": f"{blocks[-1]['text']}\n"}
     block["content"] = [*blocks, *reminders]
