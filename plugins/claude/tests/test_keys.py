@@ -224,10 +224,17 @@ def test_the_reminder_behind_an_errors_text_is_no_part_of_the_key_either() -> No
     def result(name: str, content: Any, **more: Any) -> dict[str, Any]:
         return {"type": "tool_result", "tool_use_id": name, "content": content, **more}
 
-    found, late = [{"type": "text", "text": "found"}], result("second", "too late", is_error=True)
-    in_order = asked(result("first", found), {**late, "content": f"too late\n\n{left}"})
-    other = asked(late, result("first", [{"type": "text", "text": "found\n"}, {"type": "text", "text": left}]))
+    def late(text: str) -> dict[str, Any]:
+        return result("second", text, is_error=True)
+
+    found = [{"type": "text", "text": "found"}]
+    in_order = asked(result("first", found), late(f"too late\n\n{left}"))
+    other = asked(
+        late("too late"), result("first", [{"type": "text", "text": "found\n"}, {"type": "text", "text": left}])
+    )
     assert not in_order_of_calls(in_order)
     assert in_order_of_calls(other)
     assert other == in_order
-    assert semantic_fields(other, "http://x") == semantic_fields(asked(result("first", found), late), "http://x")
+    assert semantic_fields(other, "http://x") == semantic_fields(
+        asked(result("first", found), late("too late")), "http://x"
+    )
