@@ -49,7 +49,6 @@ def fork_servers() -> Iterator[ForkServers]:
 
         @functools.cache
         def start(*modules: str) -> tuple[ForkServer, ...]:
-            modules = ("genai_prices.data", *modules)  # the price list takes a second to import as well
             return tuple(stack.enter_context(ForkServer(modules, hash_seed=seed)) for seed in (1, 2))
 
         yield start

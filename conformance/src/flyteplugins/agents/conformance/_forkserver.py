@@ -4,60 +4,146 @@ Importing an SDK takes seconds, which a test that kills forty processes pays for
 seed of its own, and forks a process for each program. Flyte is not imported before the fork, since it starts a thread that the
 child would lack; nor is anything of ours.
 
-It reads one JSON object per line from its standard input (`argv`, `env`, `cwd`, `output`), and answers each with two: the
-process's id when it has started, and its exit status when it has ended.
+It reads one JSON object per line from its standard input, and answers with objects that bear its `id`: when the process has
+started (`pid`), and when it has ended (`status`). Processes run side by side. When its input ends, so does it; they go on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import json
 import os
+import select
 import signal
 import sys
 import threading
 import traceback
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from flyteplugins.agents.conformance import faults
+
+# What every program imports beside the SDK: dependencies of Flyte, but for fsspec, which reads the environment as it is imported.
+# Without them a program is slower, and that is all.
+_ALWAYS = (
+    *("aiofiles", "aiolimiter", "cloudpickle", "connectrpc.client", "httpx"),
+    *("mashumaro.codecs.json", "mashumaro.jsonschema", "msgpack", "obstore.store", "pygments.lexers.python"),
+    *(
+        "pyqwest",
+        "rfc8785",
+        "rich.live",
+        "rich.logging",
+        "rich.progress",
+        "rich.table",
+        "rich.tree",
+        "sqlite3",
+        "wrapt",
+    ),
+    *(
+        "flyteidl2.actions.actions_service_pb2",
+        "flyteidl2.auth.auth_service_pb2",
+        "flyteidl2.workflow.queue_service_pb2",
+    ),
+    *("flyteidl2.workflow.state_service_pb2", "genai_prices.data", "zstandard"),
+)
 
 
 def serve(modules: list[str]) -> None:
     """Import the modules, then fork a process for each request until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a module prints as it is imported is no answer
+    for module in _ALWAYS:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     for module in modules:
         importlib.import_module(module)
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:
         raise SystemExit(f"importing {modules} started the threads {others}, which a forked process would lack")
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            _become(request)
-        print(json.dumps({"pid": pid}), flush=True)
-        _, status = os.waitpid(pid, 0)
-        print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), flush=True)
+    gc.freeze()  # a child that collects would otherwise copy every page
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(ended, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    _answer(answers, ready=True)
+    running: dict[int, str] = {}
+    unread = b""
+    while True:
+        readable, _, _ = select.select([0, ended], [], [])
+        if ended in readable:
+            os.read(ended, 65536)
+        _reap(running, answers)
+        if 0 not in readable:
+            continue
+        read = os.read(0, 65536)
+        if not read:
+            return
+        *lines, unread = (unread + read).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            pid = _fork(request, (ended, wake, answers.fileno()))
+            running[pid] = request["id"]
+            _answer(answers, id=request["id"], pid=pid)
 
 
-def _become(request: dict[str, Any]) -> NoReturn:
+def _answer(answers: TextIO, **values: object) -> None:
+    print(json.dumps(values), file=answers, flush=True)
+
+
+def _reap(running: dict[int, str], answers: TextIO) -> None:
+    """Tell of the processes that have ended."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        _answer(answers, id=running.pop(pid), status=os.waitstatus_to_exitcode(status))
+
+
+def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
+    """Fork a process, and return its number once it leads a session of its own, if it is to."""
+    stands, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        for number in (stands, *ours):
+            os.close(number)
+        _become(request, tell)
+    os.close(tell)
+    os.read(stands, 1)
+    os.close(stands)
+    return pid
+
+
+def _become(request: dict[str, Any], tell: int) -> NoReturn:
     """Be the program that was asked for, as if it had been started by itself."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update(request["env"])
-    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
-    sys.argv = request["argv"]
     status = 1
     try:
+        if request.get("session"):
+            os.setsid()
+        if request.get("pid_file"):
+            temporary = request["pid_file"] + ".tmp"
+            with open(temporary, "w") as file:
+                file.write(str(os.getpid()))
+            os.rename(temporary, request["pid_file"])
+        os.close(tell)
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        sys.argv = request["argv"]
+        if "/" in sys.argv[0]:
+            sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as for any script
         if faults.POINTS_VARIABLE in os.environ or faults.PLAN_VARIABLE in os.environ:
             faults.install(faults.load_points(os.environ.get(faults.POINTS_VARIABLE, "")))
-        from flyte.cli.main import main
-
-        main()
+        module, _, function = request["main"].partition(":")
+        getattr(importlib.import_module(module), function)()
         status = 0
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

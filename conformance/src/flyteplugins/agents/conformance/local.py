@@ -6,7 +6,6 @@ the environment that the test gives it. What happened is read from what the prog
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,10 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 from . import faults
+from ._forks import ForkServer
 from .faults import POINTS_VARIABLE
 
 __all__ = ["METADATA", "ForkServer", "LocalRuns", "ProcessOutcome"]
@@ -42,66 +40,6 @@ class ProcessOutcome:
     def succeeded(self) -> bool:
         """Whether the run's task succeeded: the exit status alone does not tell."""
         return self.status == 0 and "Completed Local Run" in self.output
-
-
-class ForkServer:
-    """Starts programs in processes that have imported some modules already.
-
-    Args:
-        modules: What to import once, such as an agent SDK. They must not start threads.
-        hash_seed: `PYTHONHASHSEED` of the processes.
-    """
-
-    def __init__(self, modules: Sequence[str], *, hash_seed: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}._forkserver", *modules],
-            env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    def run(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: Path) -> int:
-        """Run the `flyte` command line, and wait for its process to end.
-
-        Args:
-            argv: The command line.
-            env: The process's whole environment.
-            cwd: The process's folder.
-            output: The file that gets its stdout and stderr.
-
-        Returns:
-            Its exit status; negative for a signal.
-        """
-        request = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "output": str(output)}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        while True:
-            answer = self._answer()
-            if "status" in answer:
-                status: int = answer["status"]
-                return status
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"The fork server ended with status {self._process.wait()}.")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def __enter__(self) -> ForkServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the server."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 @dataclass

@@ -9,18 +9,20 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import multiprocessing
 import random
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flyteplugins.agents.conformance.faults import Fault
-from flyteplugins.agents.conformance.local import LocalRuns
+from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
 from flyteplugins.agents.conformance.plane import LocalPlane, Modes
 
@@ -51,8 +53,16 @@ VARIANTS = (Variant("plain", False, False), Variant("streamed", True, False), Va
 
 
 @contextmanager
-def places(dialogue: Dialogue) -> Iterator[dict[str, dict[bool, Place]]]:
-    """Start everything that the dialogue can run on, by the column of the table, and by whether it is streamed."""
+def places(
+    dialogue: Dialogue, preload: tuple[str, ...], columns: Sequence[str] = COLUMNS
+) -> Iterator[dict[str, dict[bool, Place]]]:
+    """Start everything that the dialogue can run on, by the column of the table, and by whether it is streamed.
+
+    Args:
+        dialogue: The dialogue.
+        preload: Modules that processes have imported before they begin.
+        columns: Which of the places.
+    """
     dialogues = {streamed: replace(dialogue, streamed=streamed) for streamed in (False, True)}
     with ExitStack() as stack:
         server = stack.enter_context(ModelServer())
@@ -63,15 +73,19 @@ def places(dialogue: Dialogue) -> Iterator[dict[str, dict[bool, Place]]]:
             path.mkdir()
             return path
 
-        runs = LocalRuns(new("home"), server.env())
-        stack.callback(runs.remove)
-        found: dict[str, dict[bool, Place]] = {
-            COLUMNS[0]: {
+        found: dict[str, dict[bool, Place]] = {}
+        if COLUMNS[0] in columns:
+            forks = [stack.enter_context(ForkServer(preload, hash_seed=seed)) for seed in (1, 2) if preload]
+            runs = LocalRuns(new("home"), server.env(), forks)
+            stack.callback(runs.remove)
+            found[COLUMNS[0]] = {
                 streamed: LocalPlace(one, runs, server, new(f"local-{streamed}")) for streamed, one in dialogues.items()
             }
-        }
         for column, served in zip(COLUMNS[1:], (False, True), strict=True):
-            plane = LocalPlane(new(f"plane-{served}"), modes=Modes(serve_traces=served), env=server.env())
+            if column not in columns:
+                continue
+            modes = Modes(serve_traces=served)
+            plane = LocalPlane(new(f"plane-{served}"), modes=modes, env=server.env(), preload=preload)
             stack.callback(plane.close)
             plane.start()
             found[column] = {
@@ -81,33 +95,48 @@ def places(dialogue: Dialogue) -> Iterator[dict[str, dict[bool, Place]]]:
         yield found
 
 
-def matrix(dialogue: Dialogue, table: Path | None) -> int:
-    """Kill at every boundary, everywhere, in every variant; write the table, and return the failures."""
-    cells: dict[tuple[str, str], str] = {}
+def fill(dialogue: Dialogue, preload: tuple[str, ...], column: str) -> tuple[dict[str, str], int]:
+    """Kill at every boundary in one place, in every variant.
+
+    Returns:
+        What came out, by boundary, and how many runs did not come out like an unbroken one.
+    """
+    cells: dict[str, str] = {}
     failures = 0
-    with places(dialogue) as found:
-        for column, by_streamed in found.items():
-            for variant in VARIANTS:
-                place = by_streamed[variant.streamed]
-                unbroken = place.run(memory=variant.memory)
-                counts = place.boundaries()
-                for boundary in BOUNDARIES:
-                    passed, total = 0, counts.get(boundary.name, 0)
-                    if not total and (variant.memory or "commit" not in boundary.name):
-                        raise SystemExit(
-                            f"{column}, {variant.name}: no run reached {boundary.name}, so nothing is shown."
-                        )
-                    for occurrence in range(1, total + 1):
-                        try:
-                            crash_at(place, unbroken, Fault(boundary.name, occurrence), memory=variant.memory)
-                            passed += 1
-                        except AssertionError as error:
-                            print(f"{column}, {variant.name}: {error}", flush=True)
-                    failures += total - passed
-                    cell = f"{passed} of {total}" if total else "none"
-                    key = (boundary.name, column)
-                    cells[key] = f"{cells[key]} · {cell}" if key in cells else cell
-                    print(f"{boundary.name:14} {column:26} {variant.name:14} {cell}", flush=True)
+    with places(dialogue, preload, (column,)) as found:
+        for variant in VARIANTS:
+            place = found[column][variant.streamed]
+            unbroken = place.run(memory=variant.memory)
+            counts = place.boundaries()
+            for boundary in BOUNDARIES:
+                passed, total = 0, counts.get(boundary.name, 0)
+                if not total and (variant.memory or "commit" not in boundary.name):
+                    raise RuntimeError(
+                        f"{column}, {variant.name}: no run reached {boundary.name}, so nothing is shown."
+                    )
+                for occurrence in range(1, total + 1):
+                    try:
+                        crash_at(place, unbroken, Fault(boundary.name, occurrence), memory=variant.memory)
+                        passed += 1
+                    except AssertionError as error:
+                        print(f"{column}, {variant.name}: {error}", flush=True)
+                failures += total - passed
+                cell = f"{passed} of {total}" if total else "none"
+                name = boundary.name
+                cells[name] = f"{cells[name]} · {cell}" if name in cells else cell
+                print(f"{name:14} {column:26} {variant.name:14} {cell}", flush=True)
+    return cells, failures
+
+
+def matrix(dialogue: Dialogue, preload: tuple[str, ...], table: Path | None, jobs: int) -> int:
+    """Kill at every boundary, everywhere, in every variant; write the table, and return the failures."""
+    # Processes, since a process talks to one plane; the planes first, which take longest.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        filled = {column: pool.submit(fill, dialogue, preload, column) for column in reversed(COLUMNS)}
+        cells = {
+            (boundary, column): cell for column, done in filled.items() for boundary, cell in done.result()[0].items()
+        }
+        failures = sum(done.result()[1] for done in filled.values())
     variants = " · ".join(variant.name for variant in VARIANTS)
     lines = [
         f"{dialogue.adapter}, {datetime.date.today():%Y-%m-%d}, flyte {importlib.metadata.version('flyte')}: runs that came out "
@@ -132,13 +161,13 @@ def matrix(dialogue: Dialogue, table: Path | None) -> int:
     return failures
 
 
-def soak(dialogue: Dialogue, minutes: float, seed: int) -> int:
+def soak(dialogue: Dialogue, preload: tuple[str, ...], minutes: float, seed: int) -> int:
     """Kill twice at random until the time is over, and return the failures."""
     print(f"seed {seed}", flush=True)
     chance = random.Random(seed)
     end = time.monotonic() + 60 * minutes
     failures = runs = 0
-    with places(dialogue) as found:
+    with places(dialogue, preload) as found:
         run_on = {(column, streamed): place for column, by in found.items() for streamed, place in by.items()}
         unbroken = {where: place.run(memory=True) for where, place in run_on.items()}
         counts = {where: place.boundaries() for where, place in run_on.items()}
@@ -168,16 +197,23 @@ def main() -> int:
     parser.add_argument(
         "--volatile", default="", help="what the SDK writes into messages anew in each process: names, by comma"
     )
+    parser.add_argument(
+        "--preload",
+        default="",
+        help="modules that processes have imported before they begin, by comma: the SDK, to save time",
+    )
     parser.add_argument("--table", type=Path, help="the page that gets the table, between its two marks")
+    parser.add_argument("--jobs", type=int, default=2, help="places that the matrix kills in at once (2)")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=None, help="makes the same choices again; random by default")
     options = parser.parse_args()
+    preload = tuple(filter(None, options.preload.split(",")))
     volatile = frozenset(filter(None, options.volatile.split(",")))
     dialogue = Dialogue(options.adapter, model=options.model, volatile=volatile)
     if options.what == "matrix":
-        return min(matrix(dialogue, options.table), 1)
+        return min(matrix(dialogue, preload, options.table, options.jobs), 1)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    return min(soak(dialogue, options.minutes, seed), 1)
+    return min(soak(dialogue, preload, options.minutes, seed), 1)
 
 
 if __name__ == "__main__":

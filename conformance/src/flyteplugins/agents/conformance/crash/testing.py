@@ -8,7 +8,7 @@
         dialogue = Dialogue("openai", model="gpt-4.1")
         sdk = ("agents", "openai")
 
-It needs pytest, and the fixtures `fork_servers` and `sdk_modules`, which say what the processes of local runs have imported.
+It needs pytest, and the fixtures `fork_servers` and `sdk_modules`, which say what processes import before they run a program.
 """
 
 from __future__ import annotations
@@ -144,12 +144,14 @@ class CrashSuite:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def the_plane(cls, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlane]:
-        """A control plane."""
+    def the_plane(
+        cls, server: ModelServer, sdk_modules: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[LocalPlane]:
+        """A control plane whose workers have imported the SDK, which takes most of a worker's time."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
             patch.setenv("DO_NOT_TRACK", "1")
-            plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=server.env()).start()
+            plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=server.env(), preload=sdk_modules).start()
             try:
                 yield plane
             finally:
@@ -175,10 +177,13 @@ class CrashSuite:
         return folder, load_flow(file)
 
     @pytest.fixture
-    def start(self, the_plane: LocalPlane, server: ModelServer, small: tuple[Path, ModuleType]) -> Callable[..., Any]:
-        """Runs the small program on the plane, and waits for its end."""
+    def start(
+        self, the_plane: LocalPlane, server: ModelServer, small: tuple[Path, ModuleType]
+    ) -> Iterator[Callable[..., Any]]:
+        """Runs the small program on the plane, in workers that start from nothing, and waits for its end."""
         folder, flow = small
         server.clear()
+        the_plane.set_modes(Modes(warm_workers=False))
 
         def run(message: str, memory_key: str = "") -> Any:
             the_plane.connect(folder)
@@ -186,7 +191,8 @@ class CrashSuite:
             started.wait(quiet=True)
             return started
 
-        return run
+        yield run
+        the_plane.set_modes(Modes())
 
     @pytest.mark.parametrize("boundary", [boundary.name for boundary in BOUNDARIES])
     def test_a_local_run_that_is_killed_at_a_boundary_comes_out_like_an_unbroken_one(

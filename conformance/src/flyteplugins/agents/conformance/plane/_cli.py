@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             slots=options.slots,
             abort_grace=options.abort_grace,
             binaries=options.bin,
+            preload=tuple(options.preload),
             modes=_modes(options),
         )
         serve(settings, ready=_tell)
@@ -71,6 +72,13 @@ def _add_up(up: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder with the a0 that runs tasks",
     )
+    up.add_argument(
+        "--preload",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import a module once, and fork the workers from there; it must not start threads, nor import flyte",
+    )
     up.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     modes = up.add_argument_group("modes")
     modes.add_argument("--serve-traces", action="store_true", help="answer a retry's recorded traces")
@@ -92,6 +100,9 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     )
 
     modes.add_argument(
+        "--cold-workers", action="store_true", help="start each worker from nothing, whatever is preloaded"
+    )
+    modes.add_argument(
         "--fault-point",
         action="append",
         default=[],
@@ -107,6 +118,7 @@ def _modes(options: argparse.Namespace) -> Modes:
         snapshot_delay=options.snapshot_delay,
         drop=tuple(Drop.parse(text) for text in options.drop),
         faults=options.faults,
+        warm_workers=not options.cold_workers,
         fault_points=tuple(FaultPoint.parse(text) for text in options.fault_point),
     )
 

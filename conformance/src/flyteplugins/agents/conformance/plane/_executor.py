@@ -8,10 +8,12 @@ node) starts the same attempt again, with its number and folder, a few times.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from flyteidl2.common import identity_pb2
@@ -19,7 +21,9 @@ from flyteidl2.core import catalog_pb2, execution_pb2, literals_pb2, tasks_pb2
 from flyteidl2.task import run_pb2
 from flyteidl2.workflow import run_definition_pb2
 
-from ._launch import Launcher
+from flyteplugins.agents.conformance._forks import ForkServer
+
+from ._launch import Launch, Launcher
 from ._layout import Layout
 from ._outcome import Outcome, clear, has_ended, judge
 from ._processes import Worker
@@ -67,6 +71,7 @@ class Executor:
         slots: workers that may compute at once.
         modes: how the plane is to behave now.
         abort_grace: seconds that an aborted worker goes on before it is killed.
+        forks: servers that workers are forked from, by turns; without them each starts from nothing.
     """
 
     def __init__(
@@ -78,12 +83,14 @@ class Executor:
         slots: int,
         modes: Callable[[], Modes],
         abort_grace: float,
+        forks: Sequence[ForkServer] = (),
     ) -> None:
         self._store = store
         self._layout = layout
         self._launcher = launcher
         self._modes = modes
         self._grace = abort_grace
+        self._forks = itertools.cycle(forks) if forks else None
         self._slots = Slots(slots, store.waiting_parents)
         self._jobs: dict[ActionKey, _Job] = {}
         self._endings: set[asyncio.Task[None]] = set()
@@ -267,9 +274,19 @@ class Executor:
         if launch.note:
             with launch.log.open("a") as lines:
                 lines.write(f"{launch.note}\n")
-        worker = Worker.start(launch.argv, env=launch.env, cwd=launch.cwd, log=launch.log, pid_file=launch.pid_file)
+        worker = self._start(launch)
         self._store.update(key, only_live=False, pid=worker.pid, process=worker.process)
         return await self._see_through(action, worker, template, cached=cached)
+
+    def _start(self, launch: Launch) -> Worker:
+        """Start a worker: forked if there is a server to fork from, and it is the program that the server's processes can be."""
+        if self._forks is None or not self._modes().warm_workers or Path(launch.argv[0]).name != "a0":
+            return Worker.start(launch.argv, env=launch.env, cwd=launch.cwd, log=launch.log, pid_file=launch.pid_file)
+        # Faults are installed before the program begins, so that it need not start itself again for that.
+        env = launch.env | {"_F_EXEC_WRAPPED": "1"} if "_F_EXEC_WRAPPER" in launch.env else launch.env
+        return Worker.fork(
+            next(self._forks), launch.argv, env=env, cwd=launch.cwd, log=launch.log, pid_file=launch.pid_file
+        )
 
     async def _adopt(self, action: Action, template: tasks_pb2.TaskTemplate, *, cached: bool) -> Action | None:
         """See a process through that an earlier plane started; returns the action if it is to go on."""

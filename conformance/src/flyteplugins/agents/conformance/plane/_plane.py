@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from flyteidl2.common import identifier_pb2, identity_pb2
 from flyteidl2.core import execution_pb2
 from flyteidl2.task import task_definition_pb2
 from flyteidl2.workflow import run_definition_pb2, state_service_pb2
+
+from flyteplugins.agents.conformance._forks import ForkServer
 
 from ._conditions import Conditions
 from ._executor import Executor
@@ -38,10 +40,19 @@ class Plane:
         slots: workers that may compute at once.
         abort_grace: seconds that an aborted worker goes on before it is killed.
         modes: how the plane is to behave; can be set anew while it runs.
+        forks: servers that workers are forked from, by turns.
     """
 
     def __init__(
-        self, data: Path, *, endpoint: str, binaries: Path, slots: int, abort_grace: float, modes: Modes
+        self,
+        data: Path,
+        *,
+        endpoint: str,
+        binaries: Path,
+        slots: int,
+        abort_grace: float,
+        modes: Modes,
+        forks: Sequence[ForkServer] = (),
     ) -> None:
         self.modes = modes
         self.endpoint = endpoint
@@ -56,6 +67,7 @@ class Plane:
             slots=slots,
             modes=lambda: self.modes,
             abort_grace=abort_grace,
+            forks=forks,
         )
         self.conditions = Conditions(self.store, self.executor.yield_slot)
 

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from flyteplugins.agents.conformance._forks import WORKER, ForkedProcess, ForkServer
+
 _LINUX: Final = platform.system() == "Linux"
 _POLL: Final = 0.05  # seconds between looks at a process
 _BIRTH: Final = 2.0  # seconds that a worker has to write down its number
@@ -58,7 +60,7 @@ class Worker:
         child: the handle, if it is our own child.
     """
 
-    def __init__(self, pid: int, process: str, child: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(self, pid: int, process: str, child: subprocess.Popen[bytes] | ForkedProcess | None = None) -> None:
         self.pid = pid
         self.process = process
         self._child = child
@@ -77,6 +79,19 @@ class Worker:
                 stderr=output,
                 start_new_session=True,
             )
+        return cls(child.pid, identity(child.pid), child)
+
+    @classmethod
+    def fork(
+        cls, server: ForkServer, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path, pid_file: Path
+    ) -> Worker:
+        """The same, from a server that has imported the SDK already.
+
+        Raises:
+            RuntimeError: The server has died.
+        """
+        pid_file.unlink(missing_ok=True)
+        child = server.start(WORKER, argv, env=env, cwd=cwd, output=log, session=True, pid_file=pid_file)
         return cls(child.pid, identity(child.pid), child)
 
     @classmethod
@@ -102,7 +117,10 @@ class Worker:
     def alive(self) -> bool:
         """Whether it is still running."""
         if self._child is not None:
-            return self._child.poll() is None
+            try:
+                return self._child.poll() is None
+            except RuntimeError:  # its fork server was killed, and who ended how is not known any more
+                self._child = None
         return bool(self.process) and identity(self.pid) == self.process
 
     async def wait(self) -> int | None:

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +30,7 @@ class LocalPlane:
         modes: how it is to behave.
         slots: workers that may compute at once.
         abort_grace: seconds that an aborted worker goes on.
+        preload: modules that its workers have imported before they begin.
         binaries: folder with the `a0` program; the one beside this Python by default.
         env: environment variables for it, and so for its workers, beside those of this process.
     """
@@ -41,6 +42,7 @@ class LocalPlane:
         modes: Modes | None = None,
         slots: int = 4,
         abort_grace: float = 0.5,
+        preload: Sequence[str] = (),
         binaries: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -49,6 +51,7 @@ class LocalPlane:
         self.endpoint = ""
         self._slots = slots
         self.abort_grace = abort_grace
+        self._preload = tuple(preload)
         self.binaries = binaries or Path(sys.executable).parent
         self._env = dict(env or {})
         self._process: subprocess.Popen[str] | None = None
@@ -72,6 +75,7 @@ class LocalPlane:
         }
         argv = [sys.executable, "-m", "flyteplugins.agents.conformance.plane", "up"]
         argv += [f"--{name}={value}" for name, value in options.items()]
+        argv += [f"--preload={module}" for module in self._preload]
         argv += self.modes.to_options()
         with self.log.open("a") as log:
             self._process = subprocess.Popen(

@@ -70,6 +70,8 @@ class Modes:
             applies to every run; a run's own environment variable `AGENTS_FAULTS` goes before it. Points are counted,
             and faults installed, where either is given.
         fault_points: functions that are fault points, wrapped in the worker.
+        warm_workers: start workers from a process that has imported what the plane preloads; without effect where it
+            preloads nothing.
     """
 
     serve_traces: bool = False
@@ -78,6 +80,7 @@ class Modes:
     drop: tuple[Drop, ...] = ()
     faults: str | None = None
     fault_points: tuple[FaultPoint, ...] = ()
+    warm_workers: bool = True
 
     def __post_init__(self) -> None:
         if self.forget_children_after is not None and self.forget_children_after < 0:
@@ -95,6 +98,8 @@ class Modes:
             options.append(f"--forget-children-after={self.forget_children_after}")
         if self.faults is not None:
             options.append(f"--faults={self.faults}")
+        if not self.warm_workers:
+            options.append("--cold-workers")
         options += [f"--drop={drop}" for drop in self.drop]
         options += [f"--fault-point={point}" for point in self.fault_points]
         return options

@@ -10,13 +10,15 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from flyteplugins.agents.conformance._forks import ForkServer
 
 from ._app import LOOPBACK, build_app
 from ._layout import Layout
@@ -55,6 +57,8 @@ class Settings:
         slots: workers that may compute at once; those that wait for children or conditions do not count.
         abort_grace: seconds that an aborted worker goes on before it is killed.
         binaries: folder with the `a0` program that runs the tasks; the one beside this Python by default.
+        preload: modules that workers have imported before they begin, since they are forked from processes that have; it saves
+            the seconds of an SDK's import. Such modules may neither start threads nor import flyte.
         modes: how the plane is to behave.
         project: project that the config file names.
         domain: domain that the config file names.
@@ -66,6 +70,7 @@ class Settings:
     slots: int = 4
     abort_grace: float = 2.0
     binaries: Path = field(default_factory=lambda: Path(sys.executable).parent)
+    preload: tuple[str, ...] = ()
     modes: Modes = field(default_factory=Modes)
     project: str = "default"
     domain: str = "development"
@@ -79,13 +84,24 @@ def serve(settings: Settings, *, ready: Callable[[str, Path], None] | None = Non
         ready: called with the plane's URL and its config file once it takes calls.
 
     Raises:
-        PlaneError: the host is not loopback, the port is taken, another plane has the data folder, or there is no `a0`.
+        PlaneError: the host is not loopback, the port is taken, another plane has the data folder, there is no `a0`, or a
+            module cannot be preloaded.
     """
     if not (settings.binaries / "a0").exists():
         raise PlaneError(f"There is no `a0` in {settings.binaries}: install flyte there, or name another folder.")
+    if settings.preload and settings.binaries.resolve() != Path(sys.executable).parent.resolve():
+        raise PlaneError(
+            f"Modules are preloaded into the plane's own Python, and the `a0` in {settings.binaries} has another: "
+            "leave out the one or the other."
+        )
     layout = Layout(settings.data)
-    with _lock(layout.lock), _listen(settings) as listener, layout.rpc_log.open("a", buffering=1) as rpc_log:
-        asyncio.run(_serve(settings, layout, listener, rpc_log, ready))
+    with (
+        _lock(layout.lock),
+        _listen(settings) as listener,
+        layout.rpc_log.open("a", buffering=1) as rpc_log,
+        _preload(settings.preload) as forks,
+    ):
+        asyncio.run(_serve(settings, layout, listener, rpc_log, forks, ready))
 
 
 async def _serve(
@@ -93,6 +109,7 @@ async def _serve(
     layout: Layout,
     listener: socket.socket,
     rpc_log: TextIO,
+    forks: Sequence[ForkServer],
     ready: Callable[[str, Path], None] | None,
 ) -> None:
     host, port = listener.getsockname()[:2]
@@ -104,6 +121,7 @@ async def _serve(
         slots=settings.slots,
         abort_grace=settings.abort_grace,
         modes=settings.modes,
+        forks=forks,
     )
     connections = _Connections()
     config = uvicorn.Config(
@@ -188,6 +206,19 @@ def _lock(file: Path) -> Iterator[None]:
         except BlockingIOError:
             raise PlaneError(f"Another plane has {file.parent}: stop it, or name another data folder.") from None
         yield
+
+
+@contextlib.contextmanager
+def _preload(modules: tuple[str, ...]) -> Iterator[tuple[ForkServer, ...]]:
+    """Import the modules in processes that workers are forked from, two of them, so that a retry hashes otherwise than before."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(ForkServer(modules, hash_seed=seed)) for seed in (1, 2) if modules]
+        try:
+            for server in servers:
+                server.wait_until_ready()
+        except RuntimeError as e:
+            raise PlaneError(f"Cannot preload {', '.join(modules)}: {e}") from e
+        yield tuple(servers)
 
 
 @contextlib.contextmanager
