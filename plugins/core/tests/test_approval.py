@@ -34,6 +34,7 @@ from flyteplugins.agents.core import (
     Event,
     RecordError,
     as_agent_tool,
+    decide_call,
     request_approval,
     request_approvals,
 )
@@ -377,6 +378,20 @@ async def test_edited_arguments_are_validated_run_as_edited_and_are_what_the_dig
     kept = json.loads(record.read_bytes().partition(b"\n")[2])
     assert kept["digest"] == ApprovalItem.of("send_email", MAIL | {"body": "Shorter."}).digest
     assert kept["proposed"] == DIGEST
+
+
+async def test_edited_arguments_have_one_order_live_and_replayed(
+    attempt: Attempt, start_agent: StartAgent, reviewer: Reviewer
+) -> None:
+    """An SDK may write them into its next request, whose text is part of that turn's key."""
+    reviewer.says("refund", '{"order": "b", "cents": 7}')
+
+    async def body() -> Any:
+        async with start_agent():
+            decision = await decide_call("refund", {"order": "a", "cents": 1}, Approval(edit=True))
+            return json.dumps(decision.arguments)
+
+    assert await attempt(body) == await attempt(body) == '{"cents": 7, "order": "b"}'
 
 
 async def test_a_call_of_unknown_outcome_is_run_again_only_if_a_person_says_so(

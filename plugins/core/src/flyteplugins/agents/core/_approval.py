@@ -502,7 +502,7 @@ def _decision(subject: ApprovalItem, items: Sequence[ApprovalItem], asked: Asked
             subject, items, proposed = edited, (edited,), subject.digest
     return ApprovalDecision(
         action=subject.action,
-        arguments=subject.arguments,
+        arguments=json.loads(subject.canonical),  # in the order that they have on a replay: an SDK may write them into a request
         canonical=subject.canonical,
         digest=subject.digest,
         decision=answer.verdict,
