@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import flyte
-import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage
@@ -18,97 +18,98 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
+from flyteplugins.agents.conformance.approvals import ApprovalSuite, done, look_up, refund, reviewer
 from flyteplugins.agents.conformance.local import METADATA
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.reviewer import Reviewer, answer_at_terminal, reviewer
+from flyteplugins.agents.conformance.reviewer import Reviewer, answer_at_terminal
 from flyteplugins.agents.langchain import run_agent, tool
 
-__all__ = ["reviewer"]
+__all__ = ["done", "reviewer"]
 
 env = flyte.TaskEnvironment("approvals", cache="disable")
 
 RunTask = Callable[..., Any]
 
-DONE: list[str] = []
+
+class TestApprovals(ApprovalSuite):
+    adapter = "langchain"
+    model = "openai:gpt-4.1"
 
 
-@pytest.fixture(autouse=True)
-def done() -> list[str]:
-    DONE.clear()
-    return DONE
+class TestMiddleware(ApprovalSuite):
+    """`HumanInTheLoopMiddleware` of an agent that the caller built: it knows what the model said, and no defaults."""
+
+    adapter = "langchain"
+    model = "openai:gpt-4.1"
+    shown: ClassVar[Mapping[str, Any]] = {"order": "a"}
+
+    def options(self, agents: ModuleType) -> dict[str, Any]:
+        return {"agent": reviewed(agents.tool(refund), agents.tool(look_up))}
 
 
-@env.task
-async def refund(order: str, cents: int = 100) -> str:
-    """Refund an order."""
-    DONE.append(f"refund {order} {cents}")
-    return f"refunded {order}"
-
-
-@env.task
-async def look_up(order: str) -> str:
-    """Look an order up."""
-    DONE.append(f"look up {order}")
-    return f"found {order}"
-
-
-def proposes(model: ModelServer, *names: str) -> None:
-    calls = tuple(call(name, order=order) for name, order in zip(names, "abcdef", strict=False))
-    model.script("^go$", Reply(calls=calls), "all done")
-
-
-MIDDLEWARE = "HumanInTheLoopMiddleware"
-
-
-def agent_of(form: str) -> Any:
-    gated = tool(refund, requires_approval=True) if form == "requires_approval" else tool(refund)
-    human: Any = HumanInTheLoopMiddleware(interrupt_on={"refund": True})
-    return create_agent(
-        ChatOpenAI(model="gpt-4.1"), [gated, tool(look_up)], middleware=[human] if form == MIDDLEWARE else []
-    )
-
-
-def told(model: ModelServer) -> list[str]:
-    messages = model.journal.requests()[-1].body["messages"]
-    return [str(one["content"]) for one in messages if one["role"] == "tool"]
-
-
-@pytest.mark.parametrize("form", ["requires_approval", MIDDLEWARE])
-async def test_gated_and_ungated_calls_of_one_turn_come_out_right_and_nobody_is_asked_twice(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, form: str
-) -> None:
-    proposes(model_env, "refund", "look_up", "refund")
-    reviewer.says('"a"', "approve")
-    reviewer.says('"c"', "deny: it is too late")
-
-    @env.task
-    async def asking() -> str:
-        return str(await run_agent("go", agent=agent_of(form)))
-
-    for _ in range(2):
-        assert await run_task(asking, name="run") == "all done"
-    assert sorted(DONE) == ["look up b", "refund a 100"]
-    assert len(reviewer.asked) == 2
-    answers = told(model_env)
-    assert sum("it is too late" in text for text in answers) == 1
-    assert {"refunded a", "found b"} < set(answers)
-    assert model_env.journal.count() == 2
+def reviewed(*tools: Any, **options: Any) -> Any:
+    """An agent in whose middleware a person decides about refunds."""
+    human: Any = HumanInTheLoopMiddleware(interrupt_on={"refund": True}, **options)
+    return create_agent(ChatOpenAI(model="gpt-4.1"), list(tools), middleware=[human])
 
 
 async def test_arguments_that_are_edited_in_the_middleware_run_as_edited(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str]
 ) -> None:
-    proposes(model_env, "refund")
+    model_env.script("^go$", Reply(calls=(call("refund", order="a"), call("refund", order="c"))), "all done")
     reviewer.says('"a"', '{"order": "b", "cents": 7}')
+    reviewer.says('"c"', "approve")
 
     @env.task
     async def asking() -> str:
-        return str(await run_agent("go", agent=agent_of(MIDDLEWARE)))
+        return str(await run_agent("go", agent=reviewed(tool(refund))))
 
     for _ in range(2):
         assert await run_task(asking, name="run") == "all done"
-    assert DONE == ["refund b 7"]
-    assert len(reviewer.asked) == 1
+    assert sorted(done) == ["refund b 7", "refund c 100"]
+    assert len(reviewer.asked) == 2
+    assert model_env.journal.count() == 2
+
+
+async def test_a_sub_agents_call_asks_too(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str]
+) -> None:
+    """A deep agent's sub-agent, with its tool's own policy and with the SDK's `interrupt_on`, side by side."""
+    from deepagents import create_deep_agent
+
+    asked = [call("task", description=f"refund {order}", subagent_type=f"clerk_{order}") for order in "ab"]
+    model_env.script("^go$", Reply(calls=tuple(asked)), "all done")
+    for order in "ab":
+        model_env.script(f"^refund {order}$", Reply(calls=(call("refund", order=order),)), f"refunded {order}")
+    reviewer.says('"a"', "yes")
+    reviewer.says('"b"', "deny: it is too late")
+
+    @env.task
+    async def asking() -> str:
+        clerks: Any = [
+            {
+                "name": "clerk_a",
+                "description": "x",
+                "system_prompt": "x",
+                "tools": [tool(refund, requires_approval=True)],
+            },
+            {
+                "name": "clerk_b",
+                "description": "y",
+                "system_prompt": "y",
+                "tools": [tool(refund)],
+                "interrupt_on": {"refund": True},
+            },
+        ]
+        agent = create_deep_agent(ChatOpenAI(model="gpt-4.1"), subagents=clerks)
+        return str(await run_agent("go", agent=agent))
+
+    for _ in range(2):
+        assert await run_task(asking, name="run") == "all done"
+    assert done == ["refund a 100"]
+    assert len(reviewer.asked) == 2
+    assert model_env.journal.count() == 6
+    assert "it is too late" in str(model_env.journal.requests(user="refund b")[-1].body)
 
 
 async def test_an_interrupt_asks_a_person_and_the_graph_goes_on_with_the_answer(
@@ -132,27 +133,6 @@ async def test_an_interrupt_asks_a_person_and_the_graph_goes_on_with_the_answer(
         assert await run_task(asking, name="run") == "A draft. rather short Maya"
     assert len(reviewer.asked) == 2
     assert model_env.journal.count() == 1
-
-
-@pytest.mark.parametrize("form", ["requires_approval", MIDDLEWARE])
-async def test_what_waits_is_no_answer_and_goes_on_when_somebody_is_there(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, form: str
-) -> None:
-    proposes(model_env, "refund")
-    reviewer.present = False
-
-    @env.task(retries=2)
-    async def asking() -> str:
-        result = await run_agent("go", agent=agent_of(form), full_result=True)
-        return f"{result.output} {[one.partition(':')[0] for one in result.pending]}"
-
-    assert await run_task(asking, name="run") == "None ['refund sha256']"
-    assert DONE == []
-    reviewer.present = True
-    reviewer.says('"a"', "approve")
-    assert await run_task(asking, name="run") == "all done []"
-    assert DONE == ["refund a 100"]
-    assert model_env.journal.count() == 2
 
 
 def test_the_example_pays_what_the_person_made_of_it(model_server: ModelServer, home: Path, run_name: str) -> None:

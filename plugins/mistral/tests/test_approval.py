@@ -2,121 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, ClassVar
 
-import flyte
-import pytest
 from mistralai.extra.run.context import RunContext
 
-from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.reviewer import Reviewer, reviewer
-from flyteplugins.agents.core import Approval
-from flyteplugins.agents.mistral import run_agent, tool
+from flyteplugins.agents.conformance.approvals import ApprovalSuite, did_refund, look_up, reviewer
 
 __all__ = ["reviewer"]
 
-env = flyte.TaskEnvironment("approvals", cache="disable")
 
-RunTask = Callable[..., Any]
-
-DONE: list[str] = []
+class TestApprovals(ApprovalSuite):
+    adapter = "mistral"
 
 
-@pytest.fixture(autouse=True)
-def done() -> list[str]:
-    DONE.clear()
-    return DONE
+class TestRequiresConfirmation(ApprovalSuite):
+    """The SDK's own option on a tool of ours."""
+
+    adapter = "mistral"
+    gate: ClassVar[Mapping[str, Any]] = {"requires_confirmation": True}
 
 
-@env.task
-async def refund(order: str, cents: int = 100) -> str:
-    """Refund an order."""
-    DONE.append(f"refund {order} {cents}")
-    return f"refunded {order}"
+class TestRunContext(ApprovalSuite):
+    """A function that the caller registered with the SDK."""
 
+    adapter = "mistral"
 
-@env.task
-async def look_up(order: str) -> str:
-    """Look an order up."""
-    DONE.append(f"look up {order}")
-    return f"found {order}"
+    def options(self, agents: ModuleType) -> dict[str, Any]:
+        async def own(order: str, cents: int = 100) -> str:
+            """Refund an order."""
+            return await did_refund(order, cents)
 
-
-def proposes(model: ModelServer, *names: str) -> None:
-    calls = tuple(call(name, order=order) for name, order in zip(names, "abcdef", strict=False))
-    model.script("^go$", Reply(calls=calls), "all done")
-
-
-FORMS = ["requires_approval", "requires_confirmation", "a run context"]
-
-
-def options_of(form: str) -> dict[str, Any]:
-    if form != "a run context":
-        return {"tools": [tool(refund, **{form: True}), tool(look_up)]}
-    context = RunContext(model="mistral-medium-latest")
-
-    async def own(order: str, cents: int = 100) -> str:
-        """Refund an order."""
-        return await refund(order, cents)
-
-    own.__name__ = "refund"
-    context.register_func(own, requires_confirmation=True)
-    return {"agent": context, "tools": [tool(look_up)]}
-
-
-@pytest.mark.parametrize("form", FORMS)
-async def test_gated_and_ungated_calls_of_one_turn_come_out_right_and_nobody_is_asked_twice(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, form: str
-) -> None:
-    proposes(model_env, "refund", "look_up", "refund")
-    reviewer.says('"a"', "yes")
-    reviewer.says('"c"', "no: it is too late")
-
-    @env.task
-    async def asking() -> str:
-        return str(await run_agent("go", **options_of(form)))
-
-    for _ in range(2):
-        assert await run_task(asking, name="run") == "all done"
-    assert sorted(DONE) == ["look up b", "refund a 100"]
-    assert len(reviewer.asked) == 2
-    entries = model_env.journal.requests()[-1].body["inputs"]
-    answers = [str(one["result"]) for one in entries if one.get("type") == "function.result"]
-    assert sum("it is too late" in text for text in answers) == 1
-    assert {"refunded a", "found b"} < set(answers)
-    assert model_env.journal.count() == 2
-
-
-async def test_edited_arguments_run_as_edited(model_env: ModelServer, run_task: RunTask, reviewer: Reviewer) -> None:
-    proposes(model_env, "refund")
-    reviewer.says('"a"', '{"order": "b", "cents": 7}')
-
-    @env.task
-    async def asking() -> str:
-        return await run_agent("go", tools=[tool(refund, requires_approval=Approval(edit=True))])
-
-    for _ in range(2):
-        assert await run_task(asking, name="run") == "all done"
-    assert DONE == ["refund b 7"]
-
-
-@pytest.mark.parametrize("form", FORMS)
-async def test_what_waits_is_no_answer_and_goes_on_when_somebody_is_there(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, form: str
-) -> None:
-    proposes(model_env, "refund")
-    reviewer.present = False
-
-    @env.task(retries=2)
-    async def asking() -> str:
-        result = await run_agent("go", full_result=True, **options_of(form))
-        return f"{result.output} {[one.partition(':')[0] for one in result.pending]}"
-
-    assert await run_task(asking, name="run") == "None ['refund sha256']"
-    assert DONE == []
-    reviewer.present = True
-    reviewer.says('"a"', "yes")
-    assert await run_task(asking, name="run") == "all done []"
-    assert DONE == ["refund a 100"]
-    assert model_env.journal.count() == 2
+        own.__name__ = "refund"
+        context = RunContext(model="mistral-medium-latest")
+        context.register_func(own, requires_confirmation=True)
+        return {"agent": context, "tools": [agents.tool(look_up)]}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, ClassVar
 
 import flyte
 import pytest
 from pydantic_ai import Agent, ApprovalRequired, RunContext
 
+from flyteplugins.agents.conformance.approvals import ApprovalSuite, did_refund, done, look_up, refund, reviewer
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.reviewer import Reviewer, reviewer
+from flyteplugins.agents.conformance.reviewer import Reviewer
 from flyteplugins.agents.core import Approval
 from flyteplugins.agents.pydantic_ai import run_agent, tool
 
-__all__ = ["reviewer"]
+__all__ = ["done", "reviewer"]
 
 MODEL = "openai-chat:gpt-4.1"
 
@@ -22,109 +24,86 @@ env = flyte.TaskEnvironment("approvals", cache="disable")
 
 RunTask = Callable[..., Any]
 
-DONE: list[str] = []
+
+class TestApprovals(ApprovalSuite):
+    adapter = "pydantic_ai"
 
 
-@pytest.fixture(autouse=True)
-def done() -> list[str]:
-    DONE.clear()
-    return DONE
+class TestPolicy(ApprovalSuite):
+    """A function of the arguments that says whether somebody is asked."""
+
+    adapter = "pydantic_ai"
+    gate: ClassVar[Mapping[str, Any]] = {"requires_approval": lambda arguments: arguments["cents"] >= 100}
 
 
-@env.task
-async def refund(order: str, cents: int = 100) -> str:
-    """Refund an order."""
-    DONE.append(f"refund {order} {cents}")
-    return f"refunded {order}"
+class TestToolOfTheSdk(ApprovalSuite):
+    """A tool of the SDK's own, in an agent that the caller built."""
+
+    adapter = "pydantic_ai"
+    shown: ClassVar[Mapping[str, Any]] = {"order": "a"}
+
+    def options(self, agents: ModuleType) -> dict[str, Any]:
+        agent = Agent(MODEL)
+        agent.tool_plain(name="refund", requires_approval=True)(did_refund)
+        return {"agent": agent, "tools": [agents.tool(look_up)]}
 
 
-@env.task
-async def look_up(order: str) -> str:
-    """Look an order up."""
-    DONE.append(f"look up {order}")
-    return f"found {order}"
+class TestRaising(ApprovalSuite):
+    """A tool that raises `ApprovalRequired` by itself."""
 
+    adapter = "pydantic_ai"
+    shown: ClassVar[Mapping[str, Any]] = {"order": "a"}
 
-def proposes(model: ModelServer, *names: str) -> None:
-    calls = tuple(call(name, order=order) for name, order in zip(names, "abcdef", strict=False))
-    model.script("^go$", Reply(calls=calls), "all done")
-
-
-FORMS = ["a policy", "requires_approval", "the SDK's own tool", "ApprovalRequired"]
-
-
-def agent_of(form: str) -> Agent[None, str]:
-    if form == "a policy":
-        return Agent(MODEL, tools=[tool(refund, requires_approval=lambda arguments: arguments["cents"] >= 100)])
-    if form == "requires_approval":
-        return Agent(MODEL, tools=[tool(refund, requires_approval=True)])
-    agent = Agent(MODEL)
-    if form == "the SDK's own tool":
-
-        @agent.tool_plain(name="refund", requires_approval=True)
-        async def own(order: str, cents: int = 100) -> str:
-            """Refund an order."""
-            return await refund(order, cents)
-
-    else:
-
-        @agent.tool(name="refund")
+    def options(self, agents: ModuleType) -> dict[str, Any]:
         async def raising(ctx: RunContext[object], order: str, cents: int = 100) -> str:
             """Refund an order."""
             if not ctx.tool_call_approved:
                 raise ApprovalRequired
-            return await refund(order, cents)
+            return await did_refund(order, cents)
 
-    return agent
+        agent = Agent(MODEL)
+        agent.tool(name="refund")(raising)
+        return {"agent": agent, "tools": [agents.tool(look_up)]}
 
 
-@pytest.mark.parametrize("form", FORMS)
-async def test_gated_and_ungated_calls_of_one_turn_come_out_right_and_nobody_is_asked_twice(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, form: str
+@pytest.mark.parametrize("own", [False, True])
+async def test_a_sub_agents_call_asks_too(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str], own: bool
 ) -> None:
-    proposes(model_env, "refund", "look_up", "refund")
+    model_env.script("^go$", Reply(calls=(call("ask_expert", question="refund it"),)), "all done")
+    model_env.script("^refund it$", Reply(calls=(call("refund", order="a"),)), "expert done")
     reviewer.says('"a"', "yes")
-    reviewer.says('"c"', "no: it is too late")
 
     @env.task
     async def asking() -> str:
-        return str(await run_agent("go", agent=agent_of(form), tools=[tool(look_up)]))
+        expert = Agent(MODEL, tools=[] if own else [tool(refund, requires_approval=True)])
+        if own:
+            expert.tool_plain(name="refund", requires_approval=True)(did_refund)
+        start = Agent(MODEL)
+
+        @start.tool_plain
+        async def ask_expert(question: str) -> str:
+            """Ask the expert."""
+            return (await expert.run(question)).output
+
+        return str(await run_agent("go", agent=start))
 
     for _ in range(2):
         assert await run_task(asking, name="run") == "all done"
-    assert sorted(DONE) == ["look up b", "refund a 100"]
-    assert len(reviewer.asked) == 2
-    messages = model_env.journal.requests()[-1].body["messages"]
-    answers = [str(one["content"]) for one in messages if one["role"] == "tool"]
-    assert sum("it is too late" in text for text in answers) == 1
-    assert {"refunded a", "found b"} < set(answers)
-    assert model_env.journal.count() == 2
-    if form in ("a policy", "requires_approval"):
-        assert all('"cents": 100' in text for text in reviewer.asked)
-
-
-async def test_edited_arguments_run_as_edited(model_env: ModelServer, run_task: RunTask, reviewer: Reviewer) -> None:
-    proposes(model_env, "refund")
-    reviewer.says('"a"', '{"order": "b", "cents": 7}')
-
-    @env.task
-    async def asking() -> str:
-        return await run_agent("go", model=MODEL, tools=[tool(refund, requires_approval=Approval(edit=True))])
-
-    for _ in range(2):
-        assert await run_task(asking, name="run") == "all done"
-    assert DONE == ["refund b 7"]
+    assert done == ["refund a 100"]
+    assert len(reviewer.asked) == 1
+    assert model_env.journal.count() == 4
 
 
 async def test_a_callable_of_the_agents_process_asks_as_well(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str]
 ) -> None:
-    proposes(model_env, "inline")
+    model_env.script("^go$", Reply(calls=(call("inline", order="a"),)), "all done")
     reviewer.says('"a"', "no")
 
     def inline(order: str) -> str:
         """Refund an order."""
-        DONE.append(order)
+        done.append(order)
         return "done"
 
     @env.task
@@ -132,25 +111,4 @@ async def test_a_callable_of_the_agents_process_asks_as_well(
         return await run_agent("go", model=MODEL, tools=[tool(inline, requires_approval=Approval())])
 
     assert await run_task(asking) == "all done"
-    assert DONE == []
-
-
-@pytest.mark.parametrize("form", FORMS)
-async def test_what_waits_is_no_answer_and_goes_on_when_somebody_is_there(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, form: str
-) -> None:
-    proposes(model_env, "refund")
-    reviewer.present = False
-
-    @env.task(retries=2)
-    async def asking() -> str:
-        result = await run_agent("go", agent=agent_of(form), full_result=True)
-        return f"{result.output} {[one.partition(':')[0] for one in result.pending]}"
-
-    assert await run_task(asking, name="run") == "None ['refund sha256']"
-    assert DONE == []
-    reviewer.present = True
-    reviewer.says('"a"', "yes")
-    assert await run_task(asking, name="run") == "all done []"
-    assert DONE == ["refund a 100"]
-    assert model_env.journal.count() == 2
+    assert done == []
