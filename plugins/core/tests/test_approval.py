@@ -34,6 +34,7 @@ from flyteplugins.agents.core import (
     Event,
     RecordError,
     as_agent_tool,
+    check_sdk_approval,
     decide_call,
     request_approval,
     request_approvals,
@@ -521,6 +522,22 @@ async def test_outside_of_a_task_a_person_is_asked_each_time(reviewer: Reviewer)
 def test_a_policy_that_makes_no_sense_is_an_error_when_it_is_made(options: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         Approval(**options)
+
+
+@pytest.mark.parametrize(
+    ("value", "edits", "message"),
+    [
+        (True, False, "give an Approval"),
+        (Approval(when=bool), True, "approval has when, and it is the SDK that says so"),
+        (Approval(edit=True), False, "approval has edit, and it is the SDK that says so"),
+    ],
+)
+def test_what_the_sdk_decides_is_no_policy_for_its_own_questions(value: object, edits: bool, message: str) -> None:
+    assert check_sdk_approval(None) is None
+    assert check_sdk_approval(Approval(timeout=5)) == Approval(timeout=5)
+    assert check_sdk_approval(Approval(edit=True), edits=True) == Approval(edit=True)
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_sdk_approval(value, edits=edits)
 
 
 def test_a_tool_keeps_its_policy_when_it_is_renamed_copied_or_pickled() -> None:

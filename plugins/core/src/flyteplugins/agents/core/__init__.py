@@ -19,9 +19,11 @@ if TYPE_CHECKING:
         Reminder,
         RequiresApproval,
         ask_person,
+        check_sdk_approval,
         decide_call,
         request_approval,
         request_approvals,
+        sdk_approval,
     )
     from ._arguments import check_arguments
     from ._budget import Budget, BudgetExceededError, Spent
@@ -146,6 +148,7 @@ __all__ = [
     "current_run",
     "current_scope",
     "run_coro_sync",
+    "sdk_approval",
     "sync_variant",
     "with_pending",
     # leaves
@@ -194,6 +197,7 @@ __all__ = [
     "Reminder",
     "RequiresApproval",
     "ask_person",
+    "check_sdk_approval",
     "decide_call",
     "request_approval",
     "request_approvals",
@@ -269,9 +273,11 @@ _WHERE = {
     "Reminder": "_approval",
     "RequiresApproval": "_approval",
     "ask_person": "_approval",
+    "check_sdk_approval": "_approval",
     "decide_call": "_approval",
     "request_approval": "_approval",
     "request_approvals": "_approval",
+    "sdk_approval": "_approval",
     "Budget": "_budget",
     "BudgetExceededError": "_budget",
     "Spent": "_budget",

@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from ._approval_asking import Answer, Asked, ask, place_of
@@ -33,6 +33,8 @@ __all__ = [
     "Reminder",
     "as_approval",
     "ask_person",
+    "check_sdk_approval",
+    "sdk_approval",
     "RequiresApproval",
     "decide",
     "decide_call",
@@ -446,7 +448,7 @@ async def decide_call(
     Args:
         action: The tool's name.
         arguments: What the call would run with.
-        approval: How; without a deadline by default.
+        approval: How; as the agent run says by default, and without a deadline where it does not.
         agent: The agent that calls; the agent run's by default.
         check: Validates edited arguments, and returns them as they will run; raises `ValueError` where they do not fit.
 
@@ -459,28 +461,61 @@ async def decide_call(
         UnserializableError: The arguments have no canonical JSON.
     """
     item = ApprovalItem.of(action, arguments)
-    return await decide([item], approval if approval is not None else Approval(), agent=agent, check=check)
+    return await decide([item], approval if approval is not None else sdk_approval(), agent=agent, check=check)
 
 
-async def ask_person(
-    action: str, question: JSON, *, prompt: str = "", timeout: float | datetime.timedelta | None = None
-) -> str:
+def sdk_approval(*, prompt: str = "", edit: bool | None = None) -> Approval:
+    """How a person is asked about what the SDK itself suspends: as the caller of `run_agent` said.
+
+    Args:
+        prompt: What to ask, where the SDK says it: it is about this call.
+        edit: Whether the person may change the arguments, where the SDK says that.
+    """
+    run = current_run()
+    policy = run.approval if run is not None and run.approval is not None else Approval()
+    return replace(policy, prompt=prompt or policy.prompt, edit=policy.edit if edit is None else edit)
+
+
+def check_sdk_approval(value: object, *, edits: bool = False) -> Approval | None:
+    """Check the keyword `approval` of an adapter's `run_agent`.
+
+    Args:
+        value: What was given.
+        edits: Whether the SDK takes changed arguments with an approval, and leaves it to the caller whether there may be any.
+
+    Raises:
+        TypeError: It is no `Approval`.
+        ValueError: It says what the SDK says by itself: which calls are asked about, and whether arguments may be changed.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Approval):
+        raise TypeError(f"approval is {value!r}; give an Approval, such as Approval(timeout=3600).")
+    for name in ("when",) if edits else ("when", "edit"):
+        if getattr(value, name):
+            raise ValueError(
+                f"approval has {name}, and it is the SDK that says so of the calls that it suspends. Leave it out, or give it "
+                "to a tool: tool(fn, requires_approval=Approval(...))."
+            )
+    return value
+
+
+async def ask_person(action: str, question: JSON, *, prompt: str = "") -> str:
     """Have a person answer a question of an SDK's that is no yes or no, or find the answer on record.
 
     Args:
         action: What the question is about.
         question: What is asked.
         prompt: What to show above it.
-        timeout: How long there is to answer, in seconds or as a `timedelta`.
 
     Returns:
-        The text that the person gave.
+        The text that the person gave. The deadline is the agent run's; where it passes, there is no answer, whatever it says.
 
     Raises:
         ApprovalExpiredError: Nobody answered in time: there is no answer to go on with.
         ApprovalPendingError: On a laptop: there is no terminal to ask at.
     """
-    approval = Approval(prompt=prompt, timeout=timeout, on_timeout="raise")
+    approval = replace(sdk_approval(prompt=prompt), on_timeout="raise")
     return (await decide([ApprovalItem.of(action, question)], approval, free=True)).reason
 
 
@@ -502,7 +537,9 @@ def _decision(subject: ApprovalItem, items: Sequence[ApprovalItem], asked: Asked
             subject, items, proposed = edited, (edited,), subject.digest
     return ApprovalDecision(
         action=subject.action,
-        arguments=json.loads(subject.canonical),  # in the order that they have on a replay: an SDK may write them into a request
+        arguments=json.loads(
+            subject.canonical
+        ),  # in the order that they have on a replay: an SDK may write them into a request
         canonical=subject.canonical,
         digest=subject.digest,
         decision=answer.verdict,

@@ -40,6 +40,7 @@ from ._telemetry import Telemetry
 from ._usage import RunUsage, Usage
 
 if TYPE_CHECKING:
+    from ._approval import Approval
     from ._report import RunReport
 
 __all__ = ["AgentRun", "OnToolError", "TurnFacts", "agent_run", "current_run"]
@@ -126,6 +127,7 @@ class AgentRun:
         turns: The turns so far, in the order in which they finished.
         tool_calls: The tool calls so far, in the order in which they finished.
         pending: Approvals that nobody is there to give: the run ends without an answer.
+        approval: How a person is asked about what the SDK itself suspends.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class AgentRun:
         meter: Meter,
         observability: bool | Literal["structure"] = True,
         telemetry: Telemetry | None = None,
+        approval: Approval | None = None,
     ) -> None:
         self.framework = framework
         self.name = name
@@ -155,6 +158,7 @@ class AgentRun:
         self.turns: list[TurnRecord] = []
         self.tool_calls: list[ToolCallRecord] = []
         self.pending: list[str] = []
+        self.approval = approval
         self._began = time.perf_counter()
         self._calls = 0
         self._calling: Counter[asyncio.Task[Any] | None] = Counter()
@@ -578,6 +582,7 @@ async def agent_run(
     max_concurrent_tools: int | None = None,
     errors: ErrorCodec | None = None,
     budget: Budget | None = None,
+    approval: Approval | None = None,
 ) -> AsyncIterator[AgentRun]:
     """Run the body as one agent run.
 
@@ -598,6 +603,7 @@ async def agent_run(
         max_concurrent_tools: How many tool calls may run at once; `None` for no limit.
         errors: How failures that were passed over are kept.
         budget: What it may use; no limit by default.
+        approval: How a person is asked about what the SDK itself suspends: for ever by default.
 
     Raises:
         BudgetExceededError: It went over a limit of its budget, inside or outside of a task.
@@ -650,6 +656,7 @@ async def agent_run(
         meter=Meter(name, budget, outer=current_meter() if outer is not None else None),
         observability=observability,
         telemetry=telemetry,
+        approval=approval,
     )
     if scope is not None and durable and observability:
         _say_how_to_resume(scope, recorder)
