@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import flyte
+import flyte.errors
+import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage
@@ -22,6 +24,7 @@ from flyteplugins.agents.conformance.approvals import ApprovalSuite, done, look_
 from flyteplugins.agents.conformance.local import METADATA
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.reviewer import Reviewer, answer_at_terminal
+from flyteplugins.agents.core import Approval
 from flyteplugins.agents.langchain import run_agent, tool
 
 __all__ = ["done", "reviewer"]
@@ -40,6 +43,7 @@ class TestMiddleware(ApprovalSuite):
     """`HumanInTheLoopMiddleware` of an agent that the caller built: it knows what the model said, and no defaults."""
 
     adapter = "langchain"
+    limited: ClassVar[Mapping[str, Any]] = {"approval": Approval(timeout=60)}
     model = "openai:gpt-4.1"
     shown: ClassVar[Mapping[str, Any]] = {"order": "a"}
 
@@ -133,6 +137,27 @@ async def test_an_interrupt_asks_a_person_and_the_graph_goes_on_with_the_answer(
         assert await run_task(asking, name="run") == "A draft. rather short Maya"
     assert len(reviewer.asked) == 2
     assert model_env.journal.count() == 1
+
+
+async def test_an_interrupt_that_nobody_answers_in_time_ends_the_run(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer
+) -> None:
+    """There is no answer that the graph could go on with."""
+    reviewer.says("Sign", None)
+
+    async def sign(state: MessagesState) -> dict[str, Any]:
+        del state
+        return {"messages": [AIMessage(interrupt("Sign it"))]}
+
+    @env.task
+    async def asking() -> str:
+        graph = StateGraph(MessagesState).add_node(sign).add_edge(START, "sign")
+        return str(await run_agent("go", agent=graph, approval=Approval(timeout=60)))
+
+    for _ in range(2):
+        with pytest.raises(flyte.errors.RuntimeUserError, match="Nobody decided about interrupt of"):
+            await run_task(asking, name="run")
+    assert len(reviewer.asked) == 1
 
 
 def test_the_example_pays_what_the_person_made_of_it(model_server: ModelServer, home: Path, run_name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from mistralai.extra.run.context import RunContext
 
 from flyteplugins.agents.conformance.approvals import ApprovalSuite, did_refund, look_up, reviewer
+from flyteplugins.agents.core import Approval
 
 __all__ = ["reviewer"]
 
@@ -28,6 +29,7 @@ class TestRunContext(ApprovalSuite):
     """A function that the caller registered with the SDK."""
 
     adapter = "mistral"
+    limited: ClassVar[Mapping[str, Any]] = {"approval": Approval(timeout=60)}
 
     def options(self, agents: ModuleType) -> dict[str, Any]:
         async def own(order: str, cents: int = 100) -> str:

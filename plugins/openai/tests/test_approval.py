@@ -13,6 +13,7 @@ from agents import Agent, function_tool
 from flyteplugins.agents.conformance.approvals import ApprovalSuite, did_refund, done, look_up, refund, reviewer
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.reviewer import Reviewer
+from flyteplugins.agents.core import Approval
 from flyteplugins.agents.openai import run_agent, tool
 
 __all__ = ["done", "reviewer"]
@@ -30,6 +31,7 @@ class TestNeedsApproval(ApprovalSuite):
     """The SDK's own option on a tool of ours."""
 
     adapter = "openai"
+    limited: ClassVar[Mapping[str, Any]] = {"approval": Approval(timeout=60)}
     gate: ClassVar[Mapping[str, Any]] = {"needs_approval": True}
 
 
@@ -37,6 +39,7 @@ class TestToolOfTheSdk(ApprovalSuite):
     """A tool of the SDK's own, in an agent that the caller built."""
 
     adapter = "openai"
+    limited: ClassVar[Mapping[str, Any]] = {"approval": Approval(timeout=60)}
     shown: ClassVar[Mapping[str, Any]] = {"order": "a"}
 
     def options(self, agents: ModuleType) -> dict[str, Any]:

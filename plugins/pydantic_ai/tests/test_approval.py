@@ -40,6 +40,7 @@ class TestToolOfTheSdk(ApprovalSuite):
     """A tool of the SDK's own, in an agent that the caller built."""
 
     adapter = "pydantic_ai"
+    limited: ClassVar[Mapping[str, Any]] = {"approval": Approval(timeout=60)}
     shown: ClassVar[Mapping[str, Any]] = {"order": "a"}
 
     def options(self, agents: ModuleType) -> dict[str, Any]:
@@ -52,6 +53,7 @@ class TestRaising(ApprovalSuite):
     """A tool that raises `ApprovalRequired` by itself."""
 
     adapter = "pydantic_ai"
+    limited: ClassVar[Mapping[str, Any]] = {"approval": Approval(timeout=60)}
     shown: ClassVar[Mapping[str, Any]] = {"order": "a"}
 
     def options(self, agents: ModuleType) -> dict[str, Any]:
@@ -64,6 +66,28 @@ class TestRaising(ApprovalSuite):
         agent = Agent(MODEL)
         agent.tool(name="refund")(raising)
         return {"agent": agent, "tools": [agents.tool(look_up)]}
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_arguments_of_a_deferred_call_that_are_edited_run_as_edited(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str], own: bool
+) -> None:
+    model_env.script("^go$", Reply(calls=(call("refund", order="a"),)), "all done")
+    reviewer.says("do not fit", '{"order": "b", "cents": 7}')
+    reviewer.says('"a"', '{"order": "b", "cents": "seven"}')
+
+    @env.task
+    async def asking() -> str:
+        agent = Agent(MODEL, tools=[] if own else [tool(refund, requires_approval=True)])
+        if own:
+            agent.tool_plain(name="refund", requires_approval=True)(did_refund)
+        return str(await run_agent("go", agent=agent, approval=Approval(edit=True)))
+
+    for _ in range(2):
+        assert await run_task(asking, name="run") == "all done"
+    assert done == ["refund b 7"]
+    assert len(reviewer.asked) == 2
+    assert model_env.journal.count() == 2
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -79,12 +79,15 @@ class ApprovalSuite:
         gate: The keywords of its `tool` by which a person is asked; the SDK's own option, where the adapter takes that as well.
         shown: The arguments that a person is shown, and whose digest is approved, of a call with `order="a"`. What a function of
             the SDK's fills in by itself is not among them.
+        limited: The keywords of `run_agent` by which what `options` asks about has to be answered in a minute; none where
+            the tool says so itself.
     """
 
     adapter: ClassVar[str]
     model: ClassVar[str] = ""
     gate: ClassVar[Mapping[str, Any]] = {"requires_approval": True}
     shown: ClassVar[Mapping[str, Any]] = {"order": "a", "cents": 100}
+    limited: ClassVar[Mapping[str, Any]] = {}
 
     def options(self, agents: ModuleType) -> dict[str, Any]:
         """The keywords of `run_agent` by which a person is asked about `refund`, and nobody about `look_up`.
@@ -161,7 +164,8 @@ class ApprovalSuite:
         @env.task
         async def asking() -> str:
             gated = agents.tool(refund, requires_approval=Approval(timeout=60))
-            return str(await agents.run_agent("go", **self._with_model(gated)))
+            options = self.options(agents) | self.limited if self.limited else self._with_model(gated)
+            return str(await agents.run_agent("go", **options))
 
         for _ in range(2):
             assert await run_task(asking, name="run") == "all done"

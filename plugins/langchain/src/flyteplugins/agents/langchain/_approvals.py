@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.pregel import Pregel
 from langgraph.types import Interrupt
 
-from flyteplugins.agents.core import AgentRun, Approval, ask_person, decide_call, jsonable
+from flyteplugins.agents.core import AgentRun, ask_person, decide_call, jsonable, sdk_approval
 
 __all__ = ["answer_interrupts", "resumable"]
 
@@ -87,7 +87,7 @@ async def _decide(action: Mapping[str, Any], allowed: Sequence[str]) -> dict[str
     decision = await decide_call(
         action["name"],
         arguments,
-        Approval(prompt=str(action.get("description") or ""), edit="edit" in allowed),
+        sdk_approval(prompt=str(action.get("description") or ""), edit="edit" in allowed),
         check=_checked,
     )
     if not decision.approved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import CommonOptions
+from flyteplugins.agents.core import Approval, CommonOptions
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -22,6 +22,7 @@ __all__ = ["AgentOptions", "RunOptions"]
 class RunOptions(CommonOptions, total=False):
     """What applies to a pre-built graph as well. `run_agent` says what each means."""
 
+    approval: Approval | None
     stream: bool
     config: RunnableConfig | None
     context: Any

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from flyteplugins.agents.core import (
     AgentError,
     AgentResult,
+    Approval,
     Budget,
     EventSink,
     OnToolError,
@@ -18,6 +19,7 @@ from flyteplugins.agents.core import (
     RunMemory,
     agent_run,
     check_arguments,
+    check_sdk_approval,
     run_coro_sync,
     with_pending,
 )
@@ -103,6 +105,7 @@ async def run_agent(
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
+    approval: Approval | None = None,
     full_result: bool = False,
     stream: bool = False,
     config: RunnableConfig | None = None,
@@ -139,6 +142,8 @@ async def run_agent(
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run. The SDK's own tools and
             `ToolNode` decide about their exceptions by themselves, unless it is `"raise"`.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
+        approval: How a person is asked by interrupts: prompt, deadline and its outcome, reminder. For
+            ever by default. A tool's `requires_approval` has its own.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the graph's final state.
         stream: Whether models are asked to stream, so that `on_event` gets text as it arrives.
         config: The SDK's configuration: callbacks, tags, metadata, `configurable`, `recursion_limit`.
@@ -229,6 +234,7 @@ async def run_agent(
         on_tool_error=on_tool_error,
         control_flow=CONTROL_FLOW,
         max_concurrent_tools=max_concurrent_tools,
+        approval=check_sdk_approval(approval),
         errors=LangChainErrorCodec(),
     ) as run:
         memory = await RunMemory.open(

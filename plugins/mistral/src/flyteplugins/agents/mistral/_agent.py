@@ -13,7 +13,7 @@ from mistralai.extra.run.context import RunContext
 from mistralai.extra.run.tools import RunMCPTool
 from pydantic import TypeAdapter
 
-from flyteplugins.agents.core import AgentTool, as_agent_tool, tool_list
+from flyteplugins.agents.core import AgentTool, Approval, as_agent_tool, tool_list
 
 from ._function_tools import LocalTool, McpTool
 from ._mcp import McpConnection, is_mcp_client
@@ -98,6 +98,7 @@ def build_agent(
     conversation_id: str | None,
     completion_args: CompletionArgs | Mapping[str, Any] | None,
     guardrails: Sequence[Any] | None,
+    approval: Approval | None = None,
 ) -> BuiltAgent:
     """Put together what a run is made with.
 
@@ -113,6 +114,7 @@ def build_agent(
         conversation_id: A conversation on the server to continue.
         completion_args: The SDK's completion arguments.
         guardrails: The SDK's guardrails.
+        approval: How a person is asked about functions of a run context that require a confirmation.
 
     Raises:
         ValueError: Arguments exclude each other, or two tools have one name.
@@ -145,7 +147,9 @@ def build_agent(
         )
         built = replace(built, name=agent.name, agent_id=agent.id)
     elif isinstance(agent, RunContext):
-        built = _from_context(built, agent, {"model": model, "output_type": output_type, "agent_id": agent_id})
+        built = _from_context(
+            built, agent, {"model": model, "output_type": output_type, "agent_id": agent_id}, approval
+        )
     elif agent is not None:
         raise TypeError(f"agent is a {type(agent).__qualname__}; give a mistralai.client.models.Agent or a RunContext.")
     built = _with_tools(built, tools)
@@ -182,7 +186,9 @@ def _completion_args(given: CompletionArgs | Mapping[str, Any] | None) -> Comple
     return CompletionArgs.model_validate(dict(given))
 
 
-def _from_context(built: BuiltAgent, context: RunContext, given: Mapping[str, object]) -> BuiltAgent:
+def _from_context(
+    built: BuiltAgent, context: RunContext, given: Mapping[str, object], approval: Approval | None
+) -> BuiltAgent:
     _refuse("agent", given, "which the run context has itself", "Set them on the RunContext.")
     if built.conversation_id is not None and context.conversation_id is not None:
         raise ValueError("run_agent was given conversation_id=, which the run context has itself. Give one of them.")
@@ -200,7 +206,7 @@ def _from_context(built: BuiltAgent, context: RunContext, given: Mapping[str, ob
             agent_tool = _agent_tool(make_tool(cast("Callable[..., Any]", function), name=name))
         if context.requires_confirmation(name) and agent_tool.approval is None:
             agent_tool = as_agent_tool(
-                make_tool(cast("Callable[..., Any]", function), name=name), requires_approval=True
+                make_tool(cast("Callable[..., Any]", function), name=name), requires_approval=approval or True
             )
         tools[name] = LocalTool(copy.deepcopy(entry.tool), agent_tool)
     return replace(

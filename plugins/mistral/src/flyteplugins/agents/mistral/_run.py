@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from flyteplugins.agents.core import (
     AgentResult,
+    Approval,
     Budget,
     EventSink,
     OnToolError,
@@ -89,6 +90,7 @@ async def run_agent(
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
+    approval: Approval | None = None,
     full_result: bool = False,
     max_turns: int | None = DEFAULT_MAX_TURNS,
     streaming: bool | None = None,
@@ -133,6 +135,8 @@ async def run_agent(
         on_event: Called with each event as it happens; a plain or a coroutine function.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
+        approval: How a person is asked by the SDK's confirmations: prompt, deadline and its outcome, reminder. For
+            ever by default. A tool's `requires_approval` has its own.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the SDK's own `RunResult`.
         max_turns: How many turns the run may take; `None` for no limit.
         streaming: Whether turns are streamed, so that `on_event` gets the text as it arrives; if there is an `on_event`, by
@@ -160,7 +164,6 @@ async def run_agent(
             The SDK's exception is its `__cause__`. Other exceptions of the SDK pass, and Flyte's retries apply.
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's.
-        NotImplementedError: Something requires a confirmation. Approvals are not supported yet.
     """
     from ._agent import build_agent
     from ._clients import client_configuration
@@ -217,6 +220,7 @@ async def run_agent(
         on_event=on_event,
         on_tool_error=on_tool_error,
         max_concurrent_tools=max_concurrent_tools,
+        approval=approval,
         errors=MistralErrorCodec(),
     ) as run:
         memory = await RunMemory.open(

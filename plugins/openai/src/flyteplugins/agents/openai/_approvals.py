@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from agents import Agent, RunResult, RunResultStreaming
 from agents.items import ToolApprovalItem
 
-from flyteplugins.agents.core import JSON, AgentRun, Approval, ApprovalDecision, ToolArgumentError, decide_call
+from flyteplugins.agents.core import JSON, AgentRun, ApprovalDecision, ToolArgumentError, decide_call
 
 from ._tool import Invoker
 
@@ -61,7 +61,7 @@ async def run_with_approvals(
 
 async def _decide(run: AgentRun, item: ToolApprovalItem) -> ApprovalDecision:
     name = item.qualified_name or item.tool_name or "a tool"
-    return await decide_call(name, _arguments(item), Approval(), agent=item.agent.name or run.name)
+    return await decide_call(name, _arguments(item), agent=item.agent.name or run.name)
 
 
 def _arguments(item: ToolApprovalItem) -> JSON:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         TResponseInputItem,
     )
 
-    from flyteplugins.agents.core import AgentResult, Budget, EventSink, OnToolError, Retention
+    from flyteplugins.agents.core import AgentResult, Approval, Budget, EventSink, OnToolError, Retention
 
     from ._options import AgentOptions, RunOptions
 
@@ -93,6 +93,7 @@ async def run_agent(
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
+    approval: Approval | None = None,
     full_result: bool = False,
     max_turns: int | None = DEFAULT_MAX_TURNS,
     context: Any = None,
@@ -127,6 +128,8 @@ async def run_agent(
             The SDK's loop is streamed then.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
+        approval: How a person is asked by the SDK's `needs_approval`: prompt, deadline and its outcome, reminder. For
+            ever by default. A tool's `requires_approval` has its own.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the SDK's own result.
         max_turns: How many turns the SDK's loop may take; `None` for no limit.
         context: The SDK's context object.
@@ -149,7 +152,7 @@ async def run_agent(
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's.
     """
-    from flyteplugins.agents.core import RunMemory, agent_run, check_arguments, import_v0_list
+    from flyteplugins.agents.core import RunMemory, agent_run, check_arguments, check_sdk_approval, import_v0_list
 
     from ._agent import build_agent, configuration
     from ._approvals import run_with_approvals
@@ -194,6 +197,7 @@ async def run_agent(
         on_event=on_event,
         on_tool_error=on_tool_error,
         max_concurrent_tools=max_concurrent_tools,
+        approval=check_sdk_approval(approval),
         errors=OpenAIErrorCodec(),
     ) as run:
         memory = await RunMemory.open(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Union, cast, get_args, get_origin
 
-from flyteplugins.agents.core import ApprovalDecision, ToolArgumentError, decide_call
+from flyteplugins.agents.core import JSON, ApprovalDecision, ToolArgumentError, decide_call
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
 
@@ -36,10 +36,16 @@ async def decide_calls(ctx: RunContext[Any], requests: DeferredToolRequests) -> 
     decisions = await asyncio.gather(*(_decide(ctx, call, name) for call in requests.approvals))
     return DeferredToolResults(
         approvals={
-            call.tool_call_id: ToolApproved() if decision.approved else ToolDenied(decision.told)
-            for call, decision in zip(requests.approvals, decisions, strict=True)
+            call.tool_call_id: _answer(decision) for call, decision in zip(requests.approvals, decisions, strict=True)
         }
     )
+
+
+def _answer(decision: ApprovalDecision) -> ToolApproved | ToolDenied:
+    if not decision.approved:
+        return ToolDenied(decision.told)
+    edited = cast("dict[str, Any]", decision.arguments)
+    return ToolApproved(override_args=edited) if decision.proposed else ToolApproved()
 
 
 def _takes_requests(output: Any) -> bool:
@@ -61,4 +67,12 @@ async def _decide(ctx: RunContext[Any], call: ToolCallPart, agent: str) -> Appro
         schema = invoker.agent_tool.schema
         with contextlib.suppress(ToolArgumentError):  # the model is told when it runs
             arguments = schema.dump(schema.validate(arguments))
-    return await decide_call(call.tool_name, arguments, agent=agent)
+
+    def check(edited: JSON) -> JSON:
+        if isinstance(invoker, Invoker):
+            return cast(JSON, invoker.agent_tool.schema.dump(invoker.agent_tool.schema.validate(edited)))
+        if (validator := getattr(schema_of_sdk, "validator", None)) is not None:
+            validator.validate_python(edited)  # a ValidationError is a ValueError
+        return edited
+
+    return await decide_call(call.tool_name, arguments, agent=agent, check=check)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from flyteplugins.agents.core import CommonOptions
+from flyteplugins.agents.core import Approval, CommonOptions
 
 if TYPE_CHECKING:
     from pydantic_ai import DeferredToolResults, UsageLimits
@@ -42,6 +42,7 @@ class SDKOptions(TypedDict, total=False):
 class RunOptions(SDKOptions, CommonOptions, total=False):
     """What applies to a pre-built agent as well. `run_agent` says what each means."""
 
+    approval: Approval | None
     tools: Sequence[Any]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from flyteplugins.agents.core import (
     AgentResult,
     AgentRun,
+    Approval,
     Budget,
     EventSink,
     OnToolError,
@@ -17,6 +18,7 @@ from flyteplugins.agents.core import (
     RunMemory,
     agent_run,
     check_arguments,
+    check_sdk_approval,
     run_coro_sync,
     with_pending,
 )
@@ -115,6 +117,7 @@ async def run_agent(
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
+    approval: Approval | None = None,
     full_result: bool = False,
     **run_options: Unpack[SDKOptions],
 ) -> Any:
@@ -143,6 +146,8 @@ async def run_agent(
             Requests are streamed then, where the model can do that.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
+        approval: How a person is asked by the SDK's deferred calls: prompt, deadline and its outcome, reminder, and
+            with `edit` arguments may be changed. For ever by default. A tool's `requires_approval` has its own.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls and the SDK's own result.
         run_options: What `Agent.run` takes besides: `message_history` (instead of the memory's), `deferred_tool_results`,
             `deps`, `model_settings`, `usage_limits`, `usage`, `metadata`, `retries`, `toolsets`, `event_stream_handler`,
@@ -187,6 +192,7 @@ async def run_agent(
         on_event=on_event,
         on_tool_error=on_tool_error,
         max_concurrent_tools=max_concurrent_tools,
+        approval=check_sdk_approval(approval, edits=True),
     ) as run:
         memory = await RunMemory.open(
             run,
@@ -300,6 +306,7 @@ async def durable_run(
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
+    approval: Approval | None = None,
 ) -> AsyncIterator[AgentRun]:
     """Make every run of an agent in the body durable: for `run_stream`, `run_stream_events`, `iter` and several agents.
 
@@ -318,6 +325,8 @@ async def durable_run(
         on_event: Called with each event as it happens.
         on_tool_error: `"model"` tells a tool's exception to the model, `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
+        approval: How a person is asked by the SDK's deferred calls: prompt, deadline and its outcome, reminder, and
+            with `edit` arguments may be changed. For ever by default. A tool's `requires_approval` has its own.
 
     Yields:
         The agent run, with its `usage`, `turns` and `tool_calls` so far.
@@ -336,6 +345,7 @@ async def durable_run(
         on_event=on_event,
         on_tool_error=on_tool_error,
         max_concurrent_tools=max_concurrent_tools,
+        approval=check_sdk_approval(approval, edits=True),
     ) as run:
         yield run
         await run.finish(run.turns[-1].text if run.turns else "")
