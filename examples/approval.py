@@ -26,17 +26,6 @@ async def refund(order: str, cents: int = 1900) -> str:
     return f"Refunded {cents / 100:.2f} EUR for order {order}."
 
 
-@tool
-@env.task(cache="disable")
-async def close_account(customer: str) -> str:
-    """Close a customer's account. The plain pattern: the tool's own task asks, with Flyte alone."""
-    condition = await flyte.new_condition.aio(f"close {customer}", prompt=f"Close the account of {customer}?")
-    # Flyte's wait may return None if its worker was restarted: only True is a yes. `request_approval` reads the answer again.
-    if await condition.wait.aio() is not True:
-        return "The account was not closed: nobody approved it."
-    return f"The account of {customer} is closed."
-
-
 @env.task(report=True)
 async def support(order: str, patience: float = 86400.0) -> str:
     ask = Approval(prompt="May this be paid back?", timeout=patience, on_timeout="deny")
@@ -44,7 +33,7 @@ async def support(order: str, patience: float = 86400.0) -> str:
         await run_agent(
             f"Please refund order {order}.",
             instructions="You help customers. Say plainly what was done and what was not.",
-            tools=[tool(refund, requires_approval=ask), close_account],
+            tools=[tool(refund, requires_approval=ask)],
             model="gpt-4.1",
         )
     )

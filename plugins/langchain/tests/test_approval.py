@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -21,9 +17,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
 from flyteplugins.agents.conformance.approvals import ApprovalSuite, done, look_up, refund, reviewer
-from flyteplugins.agents.conformance.local import METADATA
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.reviewer import Reviewer, answer_at_terminal
+from flyteplugins.agents.conformance.reviewer import Reviewer
 from flyteplugins.agents.core import Approval
 from flyteplugins.agents.langchain import run_agent, tool
 
@@ -158,17 +153,3 @@ async def test_an_interrupt_that_nobody_answers_in_time_ends_the_run(
         with pytest.raises(flyte.errors.RuntimeUserError, match="Nobody decided about interrupt of"):
             await run_task(asking, name="run")
     assert len(reviewer.asked) == 1
-
-
-def test_the_example_pays_what_the_person_made_of_it(model_server: ModelServer, home: Path, run_name: str) -> None:
-    model_server.script("refund order A-17", Reply(calls=(call("refund", order="A-17"),)), "Done.")
-    program = Path(__file__).parents[3] / "examples" / "langgraph_approval.py"
-    flyte_ = Path(sys.executable).parent / "flyte"
-    environment = {**os.environ, **model_server.env(), "HOME": str(home), "DO_NOT_TRACK": "1"}
-    printed = answer_at_terminal(
-        [str(flyte_), "run", "--local", f"--name={run_name}", str(program), "support", "--order", "A-17"],
-        '{"order": "A-17", "cents": 500}',
-        env=environment,
-    )
-    assert "refunded 5.00 EUR for A-17" in printed
-    shutil.rmtree(METADATA / run_name, ignore_errors=True)

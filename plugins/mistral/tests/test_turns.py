@@ -503,33 +503,7 @@ async def test_what_a_built_in_tool_did_goes_back_to_a_server_that_keeps_nothing
         assert (again["arguments"], again["info"]) == (executed["arguments"], executed["info"])
 
 
-# -- confirmations of what runs on the server, which are not supported, are never lost
-
-
-@EVERY_MODE
-async def test_a_call_that_waits_for_a_confirmation_fails_the_run(
-    model_env: ModelServer, run_task: RunTask, streaming: bool, server_state: bool
-) -> None:
-    """Streamed, the SDK's own runner takes it for a call that is to be run here."""
-    model_env.script(
-        "find", Reply(calls=(ToolCall("search", {"q": "x"}, unlisted=True, confirm=True),)), Reply("never")
-    )
-    searched: list[str] = []
-
-    @tool
-    def search(q: str) -> str:
-        """Search."""
-        searched.append(q)
-        return "found"
-
-    @env.task(retries=2)
-    async def ask() -> str:
-        return str(await run_agent("find", tools=[search], streaming=streaming, server_state=server_state))
-
-    with pytest.raises(flyte.errors.RuntimeUserError, match=r"search waits for a confirmation .* not supported yet"):
-        await run_task(ask)
-    assert model_env.journal.count() == 1
-    assert searched == []
+# -- confirmations
 
 
 async def test_an_answer_to_a_call_of_another_run_is_refused(model_env: ModelServer) -> None:
@@ -538,7 +512,7 @@ async def test_an_answer_to_a_call_of_another_run_is_refused(model_env: ModelSer
 
     waiting = DeferredToolCallEntry(FunctionCallEntry(tool_call_id="c", name="add", arguments="{}"))
     for answer in (waiting.confirm(), waiting.reject("no")):
-        with pytest.raises(NotImplementedError, match=r"input\[0\] answers a tool call that waits"):
+        with pytest.raises(NotImplementedError, match=r"input\[0\] answers a tool call of another run"):
             await run_agent([answer])  # type: ignore[list-item]
     assert model_env.journal.count() == 0
 

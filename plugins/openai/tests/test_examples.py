@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flyteplugins.agents.conformance.local import METADATA, LocalRuns, ProcessOutcome
+from flyteplugins.agents.conformance.local import LocalRuns, ProcessOutcome
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.reviewer import answer_at_terminal
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -113,32 +111,3 @@ def test_the_examples_run_with_the_offline_server_as_they_say(tmp_path: Path, ru
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "EUR" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        ("yes", "refunded 19.00 EUR for A-17"),
-        ("no: it is too late", "a person denied it. It was not done. They said: it is too late"),
-        (None, "nobody answered in time"),
-    ],
-)
-def test_approval_pays_only_what_a_person_approves(
-    model_server: ModelServer, home: Path, run_name: str, answer: str | None, told: str
-) -> None:
-    model_server.script(
-        "refund order A-17",
-        Reply(calls=(call("refund", order="A-17"),)),
-        lambda conversation: Reply(conversation.results[-1].text),
-    )
-    command = [str(Path(sys.executable).parent / "flyte"), *typed("approval.py")[1:]]
-    command[command.index("examples/approval.py")] = str(EXAMPLES / "approval.py")
-    command.insert(command.index("--local") + 1, f"--name={run_name}")
-    patience = [] if answer is not None else ["--patience", "3"]
-    environment = {**os.environ, **model_server.env(), "HOME": str(home), "DO_NOT_TRACK": "1", "COLUMNS": "400"}
-    answers = [answer] if answer is not None else []
-    printed = answer_at_terminal([*command, *patience], *answers, env=environment)
-    assert "Action: refund" in printed
-    assert told in printed
-    assert ("refunded 19.00" in printed) == (answer == "yes")
-    shutil.rmtree(METADATA / run_name, ignore_errors=True)

@@ -20,6 +20,10 @@ import pytest
 __all__ = ["Reviewer", "answer_at_terminal", "reviewer"]
 
 
+_PROMPTS = ("] > ", " [y/n]: ")
+"""How a question ends: one of ours, and one of Flyte's own `new_condition`."""
+
+
 @dataclass
 class Reviewer:
     """Answers what is asked at the terminal.
@@ -108,7 +112,7 @@ def answer_at_terminal(
     try:
         while part := process.stdout.read(1):
             printed += part.decode(errors="replace")
-            if left and printed.endswith("] > "):
+            if left and printed.endswith(_PROMPTS):
                 os.write(terminal, f"{left.pop(0)}\n".encode())
         status = process.wait()
     finally:

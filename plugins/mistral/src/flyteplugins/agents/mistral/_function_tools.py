@@ -7,6 +7,7 @@ an empty append when the model calls a tool that does not exist. Here a call alw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,7 @@ class AgentContext(RunContext):
         model: The model's name; `None` with an agent of the server's.
         agent_id: The agent on the server.
         output_format: The format of the answer.
+        waiting: Calls that the server makes once they are confirmed, by id; their status is what a person decides.
     """
 
     def __init__(
@@ -123,10 +125,12 @@ class AgentContext(RunContext):
         model: str | None,
         agent_id: str | None,
         output_format: type[BaseModel] | None,
+        waiting: Mapping[str, dict[str, Any]],
     ) -> None:
         super().__init__(model=model, agent_id=agent_id, output_format=cast(Any, output_format))
         self._run = run
         self._tools = tools
+        self._waiting = waiting
 
     def get_tools(self) -> list[FunctionTool]:
         """What the model is told of the tools."""
@@ -137,7 +141,10 @@ class AgentContext(RunContext):
         return AgentRequestKwargs(agent_id=cast(str, self.agent_id))
 
     async def execute_function_calls(self, function_calls: list[FunctionCallEntry]) -> list[FunctionResultEntry]:
-        """Run the calls of one turn side by side, and give the results in their order."""
+        """Run the calls of one turn side by side, and give the results in their order.
+
+        A call that waits on the server has none here: a person decides about it, and the server is told with the results.
+        """
         calls = [asyncio.ensure_future(self._call(call)) for call in function_calls]
         try:
             results = await asyncio.gather(*calls)
@@ -149,15 +156,28 @@ class AgentContext(RunContext):
         return [
             FunctionResultEntry(tool_call_id=call.tool_call_id, result=result)
             for call, result in zip(function_calls, results, strict=True)
+            if result is not None
         ]
 
-    async def _call(self, call: FunctionCallEntry) -> str:
+    async def _call(self, call: FunctionCallEntry) -> str | None:
+        if (entry := self._waiting.get(call.tool_call_id)) is not None:
+            decision = await decide_call(call.name, _read(call.arguments))
+            entry["confirmation_status"] = "allowed" if decision.approved else "denied"
+            return None
         tool = self._tools.get(call.name)
         if tool is None:
             names: Sequence[str] = sorted(self._tools)
             there = f"There are: {', '.join(names)}." if names else "There are none."
             return await _refuse(self._run, call, f"Error: there is no tool {call.name}. {there}")
         return await tool.call(self._run, call)
+
+
+def _read(arguments: object) -> object:
+    """Arguments as a person reads them."""
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):
+            return json.loads(arguments)
+    return arguments
 
 
 async def _refuse(run: AgentRun, call: FunctionCallEntry, message: str) -> str:

@@ -15,6 +15,7 @@ from mistralai.client.conversations import Conversations
 from mistralai.client.models import (
     ConversationEvents,
     ConversationResponse,
+    FunctionCallEntry,
     MessageOutputEvent,
     ResponseDoneEvent,
     ResponseErrorEvent,
@@ -28,7 +29,7 @@ from ._backoff import NO_RETRIES, ask_again
 from ._codec import EventsCodec, ResponseCodec
 from ._entries import Entry, message_text, plain, response_of, sendable
 from ._request import Request, request_fields
-from ._server_state import ServerConversation, streamed, whole
+from ._server_state import STATUS, ServerConversation, streamed, whole
 
 __all__ = ["IncompleteStreamError", "RecordedConversations"]
 
@@ -52,6 +53,8 @@ class RecordedConversations(Conversations):
 
     Attributes:
         added: What the run has added to the conversation: inputs, outputs and tool results, in order.
+        waiting: Calls that the server makes once they are confirmed, by id: entries of `added`. Their `confirmation_status` says
+            what was decided.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class RecordedConversations(Conversations):
     ) -> None:
         super().__init__(configuration, parent_ref=parent_ref)
         self.added: list[Entry] = []
+        self.waiting: dict[str, Entry] = {}
         self._run = run
         self._request = request
         self._history = list(history)
@@ -76,6 +80,7 @@ class RecordedConversations(Conversations):
         self._retries = retries
         self._sdk = Conversations(configuration, parent_ref=parent_ref)
         self._turns = 0
+        self._confirmations: list[dict[str, str]] = []
         self._agent = run.name
 
     async def start_async(self, *, inputs: Any, **_: Any) -> ConversationResponse:
@@ -106,7 +111,7 @@ class RecordedConversations(Conversations):
                 agent=self._agent,
             )
         await self._received(recorded.value)
-        return recorded.value
+        return _without_status(recorded.value)
 
     async def _stream_turn(self, inputs: Sequence[Any]) -> AsyncGenerator[ConversationEvents, None]:
         entries = self._begin(inputs)
@@ -136,6 +141,13 @@ class RecordedConversations(Conversations):
         self._turns += 1
         entries = [plain(entry) for entry in inputs or ()]
         self.added += entries
+        self._confirmations = [
+            {"tool_call_id": call, "confirmation": confirmation}
+            for call, entry in self.waiting.items()
+            for confirmation, status in STATUS.items()
+            if entry["confirmation_status"] == status
+        ]
+        self.waiting.clear()
         return entries
 
     @contextlib.contextmanager
@@ -154,23 +166,23 @@ class RecordedConversations(Conversations):
         where: Mapping[str, object] = {"store": False}
         messages: Sequence[Entry] = [*self._history, *self.added]
         if self._server is not None:
-            where = self._server.where()
+            where = self._server.where() | ({"confirmations": self._confirmations} if self._confirmations else {})
             messages = entries if self._server.id is not None else messages
         return request_fields(self._request, server_url=url, messages=messages, where=where)
 
     def _ask(self, entries: Sequence[Entry]) -> Callable[[], Awaitable[ConversationResponse]]:
         transcript = [*self._history, *self.added]
         if self._server is not None:
-            server = self._server
-            return lambda: server.ask(whole(self._sdk), entries, transcript)
+            server, confirmations = self._server, self._confirmations
+            return lambda: server.ask(whole(self._sdk), entries, transcript, confirmations)
         return lambda: ask_again(lambda: self._start(self._sdk.start_async, transcript), self._retries)
 
     def _ask_streamed(self, entries: Sequence[Entry]) -> Callable[[], AsyncIterator[ConversationEvents]]:
-        transcript = [*self._history, *self.added]
+        transcript, confirmations = [*self._history, *self.added], self._confirmations
 
         async def stream() -> AsyncIterator[ConversationEvents]:
             if self._server is not None:
-                events = await self._server.ask(streamed(self._sdk), entries, transcript)
+                events = await self._server.ask(streamed(self._sdk), entries, transcript, confirmations)
             else:
                 method = cast(
                     "Callable[..., Awaitable[AsyncIterator[ConversationEvents]]]", self._sdk.start_stream_async
@@ -206,10 +218,24 @@ class RecordedConversations(Conversations):
                 await self._run.emit(HandOff(run=self._run.id, agent=source, source=source, target=target))
                 self._agent = target
             if entry.get("confirmation_status") == "pending":
-                raise AgentError(
-                    f"The tool {entry['name']} waits for a confirmation (call {entry['tool_call_id']}), and approvals are not "
-                    "supported yet. Nothing was confirmed or refused. Take requires_confirmation off the tool or connector."
-                )
+                if self._server is None:
+                    raise AgentError(
+                        f"The call {entry['tool_call_id']} of {entry['name']} waits on the server for a confirmation, which only "
+                        "a conversation that the server keeps can be given. Nothing was confirmed or refused. Give run_agent "
+                        "server_state=True, or take requires_confirmation off the connector."
+                    )
+                self.waiting[entry["tool_call_id"]] = entry
+
+
+def _without_status(response: ConversationResponse) -> ConversationResponse:
+    """A response in which no call waits: streamed, the SDK's runner hands such calls to the run context; whole, it raises."""
+    if not any(isinstance(output, FunctionCallEntry) and output.confirmation_status for output in response.outputs):
+        return response
+    outputs = [
+        output.model_copy(update={"confirmation_status": None}) if isinstance(output, FunctionCallEntry) else output
+        for output in response.outputs
+    ]
+    return response.model_copy(update={"outputs": outputs})
 
 
 def _facts(response: ConversationResponse) -> TurnFacts:

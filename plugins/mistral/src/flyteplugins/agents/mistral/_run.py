@@ -16,6 +16,7 @@ from flyteplugins.agents.core import (
     RunMemory,
     agent_run,
     check_arguments,
+    check_sdk_approval,
     run_coro_sync,
     with_pending,
 )
@@ -205,6 +206,7 @@ async def run_agent(
         conversation_id=conversation_id,
         completion_args=completion_args,
         guardrails=guardrails,
+        approval=check_sdk_approval(approval),
     )
     configuration, kept_alive = client_configuration(client, server_url=server_url, api_key_env_var=api_key_env_var)
     async with agent_run(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -31,6 +31,9 @@ logger = logging.getLogger("flyteplugins.agents")
 
 PATIENCE = 30.0
 """How long a request that was applied may stay without an answer in the history, in seconds, before it is taken for dead."""
+
+STATUS = {"allow": "allowed", "deny": "denied"}
+"""What a call's `confirmation_status` is after a confirmation."""
 
 T = TypeVar("T")
 
@@ -141,25 +144,44 @@ class ServerConversation:
         self._last = [plain(entry) for entry in response.outputs] or self._last
         self._moved = False
 
-    async def ask(self, via: Endpoint[T], entries: Sequence[Entry], transcript: Sequence[Entry]) -> T:
+    async def ask(
+        self,
+        via: Endpoint[T],
+        entries: Sequence[Entry],
+        transcript: Sequence[Entry],
+        confirmations: Sequence[Mapping[str, str]] = (),
+    ) -> T:
         """Make a turn.
 
         Args:
             via: Streamed or not.
             entries: What is new.
             transcript: Everything, `entries` included: what a new conversation starts from.
+            confirmations: What was decided about calls that the server makes.
+
+        Raises:
+            AgentError: There are confirmations, and the conversation that they are for is gone, or was changed by somebody else:
+                neither a branch nor a new conversation takes them.
         """
         perhaps_sent = self._run.recorder.resumed
         pending_since: float | None = None
+
+        async def branch() -> T:
+            self._keep_in_place(confirmations)
+            return await self._branch(via, entries, transcript)
+
+        async def start_anew() -> T:
+            self._keep_in_place(confirmations)
+            return await self._start_anew(via, transcript)
 
         async def once() -> T:
             nonlocal perhaps_sent, pending_since
             if self.id is None:
                 return await self._start(via, transcript)
             if self._moved:
-                return await self._branch(via, entries, transcript)
+                return await branch()
             if perhaps_sent:
-                found = await self._look(entries)
+                found = await self._look(entries, confirmations)
                 if isinstance(found, ConversationResponse):
                     logger.warning(
                         "A request to the conversation %s had been answered, and the answer was lost. It is taken from the "
@@ -170,22 +192,26 @@ class ServerConversation:
                     pending_since = pending_since or time.monotonic()
                     if time.monotonic() - pending_since < PATIENCE:
                         raise Unsettled(f"The conversation {self.id} does not show an answer yet.")
-                    return await self._branch(via, entries, transcript)
+                    return await branch()
                 if found is _State.MOVED:
-                    return await self._branch(via, entries, transcript)
+                    return await branch()
                 if found is _State.GONE:
-                    return await self._start_anew(via, transcript)
+                    return await start_anew()
             perhaps_sent = True
             try:
                 return await via.append(
-                    conversation_id=self.id, inputs=sendable(entries), retries=NO_RETRIES, **self._request.append()
+                    conversation_id=self.id,
+                    inputs=sendable(entries),
+                    retries=NO_RETRIES,
+                    **({"tool_confirmations": list(confirmations)} if confirmations else {}),
+                    **self._request.append(),
                 )
             except errors.SDKError as error:
                 if error.status_code == 404:
-                    return await self._start_anew(via, transcript)
+                    return await start_anew()
                 # Refused: perhaps for what somebody else has put in between.
-                if error.status_code == 400 and await self._look(entries) is _State.MOVED:
-                    return await self._branch(via, entries, transcript)
+                if error.status_code == 400 and await self._look(entries, confirmations) is _State.MOVED:
+                    return await branch()
                 raise
 
         return await ask_again(once, self._retries)
@@ -211,7 +237,17 @@ class ServerConversation:
             **self._request.restart(),
         )
 
-    async def _look(self, entries: Sequence[Entry]) -> ConversationResponse | _State:
+    def _keep_in_place(self, confirmations: Sequence[Mapping[str, str]]) -> None:
+        if confirmations:
+            calls = ", ".join(one["tool_call_id"] for one in confirmations)
+            raise AgentError(
+                f"The conversation {self.id} is not there any more, or somebody else has changed it, so the server cannot be "
+                f"told what was decided about the calls {calls}. Nothing is done by that decision; run the agent anew."
+            )
+
+    async def _look(
+        self, entries: Sequence[Entry], confirmations: Sequence[Mapping[str, str]]
+    ) -> ConversationResponse | _State:
         """Find out what became of a request that may have been sent."""
         history = await read_history(self._sdk, self._request, cast(str, self.id))
         place = self._place(history) if history is not None else None
@@ -220,6 +256,9 @@ class ServerConversation:
         tail = history[place + 1 :]
         if not tail:
             return _State.ABSENT
+        decided = {entry.get("tool_call_id"): entry.get("confirmation_status") for entry in history[: place + 1]}
+        if any(decided.get(one["tool_call_id"]) not in (None, STATUS[one["confirmation"]]) for one in confirmations):
+            return _State.MOVED  # somebody else has decided
         count = len(entries)
         if len(tail) < count or not all(map(_same, entries, tail[:count])):
             return _State.MOVED

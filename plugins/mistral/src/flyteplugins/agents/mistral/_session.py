@@ -127,7 +127,7 @@ def repair_entries(messages: list[JSON]) -> list[JSON]:
         if kind == "function.result" and entry["tool_call_id"] not in calls:
             continue
         mended.append(entry)
-        if kind == "function.call" and entry["tool_call_id"] not in answered:
+        if kind == "function.call" and entry["tool_call_id"] not in answered and not entry.get("confirmation_status"):
             dangling.append(entry["tool_call_id"])
     mended += [_no_result(call) for call in dangling]
     return cast("list[JSON]", mended)

@@ -149,6 +149,7 @@ async def take_turns(
             model=built.model,
             agent_id=built.agent_id,
             output_format=built.output.model if built.output is not None else None,
+            waiting=conversations.waiting,
         )
         native = await _run(conversations, context, entries, streaming=streaming)
     if server is not None:

@@ -70,7 +70,9 @@ async def _decide(ctx: RunContext[Any], call: ToolCallPart, agent: str) -> Appro
 
     def check(edited: JSON) -> JSON:
         if isinstance(invoker, Invoker):
-            return cast(JSON, invoker.agent_tool.schema.dump(invoker.agent_tool.schema.validate(edited)))
+            return cast(
+                JSON, invoker.agent_tool.schema.dump(invoker.agent_tool.schema.validate(cast("dict[str, Any]", edited)))
+            )
         if (validator := getattr(schema_of_sdk, "validator", None)) is not None:
             validator.validate_python(edited)  # a ValidationError is a ValueError
         return edited
