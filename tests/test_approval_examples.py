@@ -30,7 +30,7 @@ LATE = "nobody answered in time"
 FAILED = "Nobody decided about interrupt of flyte-agent"
 REFUSED = "They said: it is too late"
 
-AT_THE_TERMINAL = {
+AT_THE_TERMINAL: dict[str, list[tuple[tuple[str, ...], int | None, tuple[str, ...]]]] = {
     "approval.py": [(("yes", "no: it is too late"), 1900, (REFUSED, LATE))],
     "langchain_approval.py": [
         (("approve", "deny: it is too late"), 1900, (REFUSED, LATE)),

@@ -23,6 +23,7 @@ from flyteplugins.agents.conformance.reference.declaration import PARROT
 from flyteplugins.agents.core import (
     AgentError,
     AgentTool,
+    ApprovalDecision,
     ErrorClass,
     JsonCodec,
     NativeTool,
@@ -32,17 +33,21 @@ from flyteplugins.agents.core import (
     current_run,
     render_result,
 )
+from flyteplugins.agents.core import _tools as core_tools
 
 Broken = Callable[[], contextlib.AbstractContextManager[Adapter]]
 
 BROKEN: dict[str, tuple[str, Broken]] = {}
 """What is wrong, and a context in which the adapter is so, by paragraph."""
 
+FURTHER: list[tuple[str, str, Broken]] = []
+"""Further ones, of paragraphs that can be broken in more than one way: the paragraph, what is wrong, and the context."""
+
 REAL = reference.run_agent
 
 
 def broken(paragraph: str, what: str) -> Callable[[Callable[[], Iterator[Any]]], None]:
-    """Enter a broken adapter into the list: a generator that yields while it is broken."""
+    """Enter a broken adapter into its list: a generator that yields while it is broken."""
 
     def enter(function: Callable[[], Iterator[Any]]) -> None:
         @contextlib.contextmanager
@@ -50,7 +55,10 @@ def broken(paragraph: str, what: str) -> Callable[[Callable[[], Iterator[Any]]],
             with contextlib.contextmanager(function)() as adapter:
                 yield adapter or PARROT
 
-        BROKEN[paragraph] = what, context
+        if paragraph in BROKEN:
+            FURTHER.append((paragraph, what, context))
+        else:
+            BROKEN[paragraph] = what, context
 
     return enter
 
@@ -465,4 +473,38 @@ def _nobody_is_asked() -> Iterator[None]:
         return real(target, **options)
 
     with mock.patch.object(reference, "tool", tool):
+        yield
+
+
+@broken("people.approval", "what waits for a person is returned as the answer")
+def _pending_is_an_answer() -> Iterator[None]:
+    async def wrong(input: Any, **options: Any) -> Any:
+        result = await REAL(input, **options)
+        return dataclasses.replace(result, output="It waits.", text="It waits.") if result.pending else result
+
+    with run_agent_is(wrong):
+        yield
+
+
+@broken("people.approval", "a person is asked twice")
+def _asked_twice() -> Iterator[None]:
+    real = core_tools.decide
+
+    async def twice(*arguments: Any, **options: Any) -> Any:
+        await real(*arguments, **options)
+        return await real(*arguments, **options)
+
+    with mock.patch.object(core_tools, "decide", twice):
+        yield
+
+
+@broken("people.approval", "the model is not told why a call was refused")
+def _no_reason() -> Iterator[None]:
+    with mock.patch.object(ApprovalDecision, "told", property(lambda decision: f"{decision.action} was refused.")):
+        yield
+
+
+@broken("people.approval", "a call runs although it was refused")
+def _runs_all_the_same() -> Iterator[None]:
+    with mock.patch.object(ApprovalDecision, "approved", property(lambda decision: bool(decision.decision))):
         yield

@@ -7,12 +7,14 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from flyteplugins.agents.conformance.kit import (
+    Adapter,
     Capability,
     ConformanceSuite,
     NotConformingError,
@@ -38,7 +40,8 @@ def load_broken() -> ModuleType:
     return module
 
 
-BROKEN = load_broken().BROKEN
+broken_adapters = load_broken()
+BROKEN, FURTHER = broken_adapters.BROKEN, broken_adapters.FURTHER
 
 
 class TestConformance(ConformanceSuite):
@@ -56,8 +59,14 @@ async def test_an_adapter_that_does_not_keep_a_paragraph_is_caught(
     paragraph: str, record_property: Callable[[str, object], None], server: ModelServer
 ) -> None:
     assert paragraph in BROKEN, f"Add an adapter to broken.py that does not keep {paragraph}."
-    what, broken = BROKEN[paragraph]
-    record_property("broken adapter", [paragraph, what])
+    for what, broken in [BROKEN[paragraph], *((what, one) for where, what, one in FURTHER if where == paragraph)]:
+        record_property("broken adapter", [paragraph, what])
+        await _is_caught(paragraph, broken, server)
+
+
+async def _is_caught(
+    paragraph: str, broken: Callable[[], AbstractContextManager[Adapter]], server: ModelServer
+) -> None:
     with broken() as adapter, pytest.raises(Exception, match=r".") as raised:
         await run_check(checks()[paragraph], adapter, server)
     assert not isinstance(raised.value, (TypeError, NameError, ImportError)), "the broken adapter itself is broken"

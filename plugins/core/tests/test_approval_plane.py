@@ -123,6 +123,9 @@ def test_an_approval_given_while_the_worker_is_down_is_asked_for_once_and_the_to
     story.plane.connect(APPS, user="alice")
     story.kill()
     condition.signal(True)
+    condition.signal(True)
+    with pytest.raises(Exception, match="already"):  # a second decision that is another one
+        condition.signal(False)
     assert story.lines["begin agent"] == 1, "the answer came too late to come while the worker was down"
 
     assert story.answer() == ["refunded a", "found b", "refunded c"]
@@ -139,8 +142,9 @@ def test_an_approval_given_while_the_worker_is_down_is_asked_for_once_and_the_to
 
 
 def test_a_worker_that_is_restarted_while_nobody_has_answered_waits_on_and_gets_the_answer(start: Start) -> None:
-    story = start(proposal("refund", order="a", cents=1), proposal("refund", order="b", cents=2))
+    story = start(proposal("refund_reminded", order="a", cents=1), proposal("refund", order="b", cents=2))
     first, second = story.asked(2)
+    wait_until(lambda: list((story.plane.data / "runs" / story.run.name).rglob("*.reminded")))
     story.kill()
     story.noted("begin agent", 2)
     first.signal(True)  # Flyte's own wait gives None for these
@@ -150,6 +154,7 @@ def test_a_worker_that_is_restarted_while_nobody_has_answered_waits_on_and_gets_
     assert any("a person denied it" in text for text in texts)
     assert len(story.conditions()) == 2
     assert sum(times for line, times in story.lines.items() if line.startswith("refund ")) == 1
+    assert sum(times for line, times in story.lines.items() if line.startswith("remind ")) == 1
 
 
 def test_what_the_platform_has_forgotten_is_not_asked_again(start: Start) -> None:
@@ -234,9 +239,12 @@ def _third(story: Story, known: list[Any]) -> list[Any]:
     return [one for one in story.conditions() if one.name not in names]
 
 
-@pytest.mark.parametrize("tool", ["plain_refund", "asking_refund"])
-def test_a_tool_that_asks_in_its_own_task_is_asked_once_and_runs_once(start: Start, tool: str) -> None:
-    story = start(proposal(tool, order="a"), proposal("refund", order="b", cents=2))
+@pytest.mark.parametrize(
+    ("tool", "forgotten"), [("plain_refund", False), ("asking_refund", False), ("asking_refund", True)]
+)
+def test_a_tool_that_asks_in_its_own_task_is_asked_once_and_runs_once(start: Start, tool: str, forgotten: bool) -> None:
+    modes = Modes(forget_children_after=0) if forgotten else None
+    story = start(proposal(tool, order="a"), proposal("refund", order="b", cents=2), modes=modes)
     conditions = story.asked(2)
     story.kill()  # the agent's worker and the tool's
     for condition in conditions:
@@ -246,6 +254,20 @@ def test_a_tool_that_asks_in_its_own_task_is_asked_once_and_runs_once(start: Sta
     assert len(story.conditions()) == 2
     refunds = [line for line in story.lines.elements() if line.startswith("refund")]
     assert len(refunds) == 2
+
+
+def test_the_plain_pattern_asks_once_and_pays_once_also_where_its_worker_comes_back_before_the_answer(
+    start: Start,
+) -> None:
+    """Flyte's own wait gives no value then. The task fails, which is neither a yes nor a no, and its next attempt is told."""
+    story = start(proposal("plain_refund", order="a"))
+    [condition] = story.asked()
+    story.kill()
+    story.noted("begin a", 2)
+    condition.signal(True)
+    assert story.answer() == ["refunded a"]
+    assert story.lines["refund a"] == 1
+    assert len(story.conditions()) == 1
 
 
 def test_a_list_of_actions_is_approved_under_one_digest_also_without_an_agent(start: Start) -> None:

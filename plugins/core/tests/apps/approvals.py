@@ -41,12 +41,16 @@ async def look_up(effects: str, order: str) -> str:
     return f"found {order}"
 
 
-@env.task
+@env.task(retries=3)
 async def plain_refund(effects: str, order: str) -> str:
     """The plain pattern: a condition in the tool's own task."""
     note(effects, f"begin {order}")
     condition = await flyte.new_condition.aio(f"plain {order}", prompt=f"Refund {order}?", data_type=bool)
-    if await condition.wait.aio() is not True:
+    answer = await condition.wait.aio()
+    if answer is None:
+        note(effects, f"unknown {order}")
+        raise RuntimeError("What was decided is not known. The next attempt finds it.")
+    if not answer:
         return f"not approved {order}"
     note(effects, f"refund {order}")
     return f"refunded {order}"
@@ -75,6 +79,11 @@ TOOLS = {
         AgentTool(refund, name="refund_much", requires_approval=lambda arguments: arguments["cents"] >= 1000),
         AgentTool(
             refund, name="refund_soon", requires_approval=Approval(timeout=4.0, remind=remind, remind_before=2.5)
+        ),
+        AgentTool(
+            refund,
+            name="refund_reminded",
+            requires_approval=Approval(timeout=900.0, remind=remind, remind_before=899.5),
         ),
         AgentTool(refund, name="refund_edited", requires_approval=Approval(edit=True, prompt="Is this the right sum?")),
         AgentTool(look_up),
