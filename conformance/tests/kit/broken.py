@@ -33,7 +33,7 @@ from flyteplugins.agents.core import (
     current_run,
     render_result,
 )
-from flyteplugins.agents.core import _tools as core_tools
+from flyteplugins.agents.core._approval import decide
 
 Broken = Callable[[], contextlib.AbstractContextManager[Adapter]]
 
@@ -488,13 +488,13 @@ def _pending_is_an_answer() -> Iterator[None]:
 
 @broken("people.approval", "a person is asked twice")
 def _asked_twice() -> Iterator[None]:
-    real = core_tools.decide
+    real = decide
 
     async def twice(*arguments: Any, **options: Any) -> Any:
         await real(*arguments, **options)
         return await real(*arguments, **options)
 
-    with mock.patch.object(core_tools, "decide", twice):
+    with mock.patch("flyteplugins.agents.core._tools.decide", twice):
         yield
 
 
