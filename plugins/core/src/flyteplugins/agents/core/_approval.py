@@ -537,9 +537,8 @@ def _decision(subject: ApprovalItem, items: Sequence[ApprovalItem], asked: Asked
             subject, items, proposed = edited, (edited,), subject.digest
     return ApprovalDecision(
         action=subject.action,
-        arguments=json.loads(
-            subject.canonical
-        ),  # in the order that they have on a replay: an SDK may write them into a request
+        # in the order that they have on a replay: an SDK may write them into a request
+        arguments=json.loads(subject.canonical),
         canonical=subject.canonical,
         digest=subject.digest,
         decision=answer.verdict,
