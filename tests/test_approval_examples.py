@@ -19,7 +19,7 @@ from flyteidl2.common import phase_pb2
 
 from flyteplugins.agents.conformance.local import METADATA
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.plane.testing import LocalPlane, plane_factory
+from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, plane_factory
 from flyteplugins.agents.conformance.reviewer import answer_at_terminal
 
 __all__ = ["plane_factory"]
@@ -114,7 +114,7 @@ def cluster(plane_factory: Callable[..., LocalPlane]) -> Iterator[tuple[LocalPla
 
 
 @pytest.mark.parametrize("example", AT_THE_TERMINAL)
-def test_on_the_plane_the_run_waits_until_somebody_signals(
+def test_on_the_plane_the_run_waits_until_somebody_signals_also_while_its_workers_are_down(
     cluster: tuple[LocalPlane, ModelServer], run_name: str, example: str
 ) -> None:
     plane, server = cluster
@@ -130,10 +130,16 @@ def test_on_the_plane_the_run_waits_until_somebody_signals(
     plane.connect(ROOT)
     action = waiting(run_name)
     assert action in plane.flyte("get", "condition", run_name)
+    for pid in plane.workers():
+        kill_worker(pid)
     named = {"RUN": run_name, "ACTION": action}
     plane.flyte(*(named.get(word, word) for word in shlex.split(signal[1])))
     done = flyte.remote.Run.get(run_name)
     done.wait(quiet=True)
+    assert len(list(flyte.remote.Condition.listall(run_name=run_name))) == 1
+    assert server.journal.count() == (1 if example == "langgraph_approval.py" else 2)
+    logs = "".join(log.read_text() for log in (plane.data / "runs" / run_name).rglob("log.txt"))
+    assert logs.count("    refunded 19.00") == 1
     assert re.search("Refunded 19.00 EUR for (order )?A-17", str(done.outputs()[0]))
 
 

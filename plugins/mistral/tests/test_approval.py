@@ -11,9 +11,10 @@ import flyte.errors
 import pytest
 from mistralai.client import Mistral
 from mistralai.client.utils import BackoffStrategy, RetryConfig
+from mistralai.extra.exceptions import DeferredToolCallsException
 from mistralai.extra.run.context import RunContext
 
-from flyteplugins.agents.conformance.approvals import ApprovalSuite, did_refund, done, look_up, reviewer
+from flyteplugins.agents.conformance.approvals import ApprovalSuite, did_refund, done, look_up, refund, reviewer
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, ToolCall, call
 from flyteplugins.agents.conformance.reviewer import Reviewer
 from flyteplugins.agents.core import AgentError, Approval
@@ -210,3 +211,69 @@ async def test_a_memory_keeps_what_was_decided(model_env: ModelServer, run_task:
     sent = model_env.journal.requests()[-1].body["inputs"]
     assert [one.get("confirmation_status") for one in sent if one["type"] == "function.call"] == ["allowed"]
     assert not any(one["type"] == "function.result" for one in sent)
+
+
+# -- the caller's answers to what an earlier run of the SDK's left waiting
+
+
+async def left_waiting(model: ModelServer, client: Mistral) -> Any:
+    """What the SDK's own runner raises: a call of a function and one of a connector wait."""
+    connector(model, call("refund", order="a"))
+    with pytest.raises(DeferredToolCallsException) as raised:
+        await client.beta.conversations.run_async(run_ctx=await confirming(), inputs="go")
+    assert {one.tool_name for one in raised.value.deferred_calls} == {"search", "refund"}
+    return raised.value
+
+
+async def confirming() -> RunContext:
+    async def own(order: str, cents: int = 100) -> str:
+        """Refund an order."""
+        return await did_refund(order, cents)
+
+    own.__name__ = "refund"
+    context = RunContext(model="mistral-medium-latest")
+    context.register_func(own, requires_confirmation=True)
+    return context
+
+
+@STREAMED
+@pytest.mark.parametrize("confirms", [True, False])
+async def test_the_callers_answers_go_to_the_calls_that_wait(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str], streaming: bool, confirms: bool
+) -> None:
+    """Nobody else is asked. Changed arguments run as the caller has changed them; a replay answers nothing twice."""
+    left = await left_waiting(model_env, Mistral(api_key="k", server_url=model_env.mistral_server_url))
+
+    @env.task
+    async def answering() -> str:
+        answers = [
+            (one.confirm({"cents": "7"} if one.tool_name == "refund" else None) if confirms else one.reject("too late"))
+            for one in left.deferred_calls
+        ]
+        context = await confirming()
+        return str(await run_agent(answers, agent=context, conversation_id=left.conversation_id, streaming=streaming))
+
+    for _ in range(2):
+        assert await run_task(answering, name="run") == ("allowed / refunded a" if confirms else "denied / too late")
+    assert done == (["refund a 7"] if confirms else [])
+    assert reviewer.asked == []
+    assert model_env.journal.count() == 2
+
+
+async def test_answers_without_their_conversation_are_an_error(model_env: ModelServer) -> None:
+    left = await left_waiting(model_env, Mistral(api_key="k", server_url=model_env.mistral_server_url))
+    with pytest.raises(ValueError, match="Give conversation_id="):
+        await run_agent([one.confirm() for one in left.deferred_calls])
+    assert model_env.journal.count() == 1
+
+
+async def test_a_tools_own_policy_asks_whatever_the_caller_confirms(
+    model_env: ModelServer, reviewer: Reviewer, done: list[str]
+) -> None:
+    left = await left_waiting(model_env, Mistral(api_key="k", server_url=model_env.mistral_server_url))
+    reviewer.says('"a"', "no")
+    answers = [one.confirm() for one in left.deferred_calls]
+    gated = tool(refund, requires_approval=True)
+    answer = await run_agent(answers, tools=[gated], conversation_id=left.conversation_id)
+    assert "a person denied it" in str(answer)
+    assert done == []

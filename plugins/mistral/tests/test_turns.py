@@ -503,20 +503,6 @@ async def test_what_a_built_in_tool_did_goes_back_to_a_server_that_keeps_nothing
         assert (again["arguments"], again["info"]) == (executed["arguments"], executed["info"])
 
 
-# -- confirmations
-
-
-async def test_an_answer_to_a_call_of_another_run_is_refused(model_env: ModelServer) -> None:
-    from mistralai.client.models import FunctionCallEntry
-    from mistralai.extra.exceptions import DeferredToolCallEntry
-
-    waiting = DeferredToolCallEntry(FunctionCallEntry(tool_call_id="c", name="add", arguments="{}"))
-    for answer in (waiting.confirm(), waiting.reject("no")):
-        with pytest.raises(NotImplementedError, match=r"input\[0\] answers a tool call of another run"):
-            await run_agent([answer])  # type: ignore[list-item]
-    assert model_env.journal.count() == 0
-
-
 # -- the caller's objects
 
 

@@ -204,11 +204,13 @@ def _from_context(
         agent_tool = _agent_tool(function) or _agent_tool(make_tool(cast("Callable[..., Any]", function)))
         if agent_tool.name != name:
             agent_tool = _agent_tool(make_tool(cast("Callable[..., Any]", function), name=name))
+        confirmed_tool: AgentTool | None = None
         if context.requires_confirmation(name) and agent_tool.approval is None:
+            confirmed_tool = agent_tool
             agent_tool = as_agent_tool(
                 make_tool(cast("Callable[..., Any]", function), name=name), requires_approval=approval or True
             )
-        tools[name] = LocalTool(copy.deepcopy(entry.tool), agent_tool)
+        tools[name] = LocalTool(copy.deepcopy(entry.tool), agent_tool, confirmed_tool)
     return replace(
         built,
         model=context.model,

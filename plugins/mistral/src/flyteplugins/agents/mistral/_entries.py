@@ -55,18 +55,12 @@ def input_entries(input: object) -> list[Entry]:
 
     Raises:
         TypeError: It is something else.
-        NotImplementedError: It answers a tool call of another run that waits for a confirmation.
     """
     if isinstance(input, str):
         return [{"type": "message.input", "role": "user", "content": input}]
     if not isinstance(input, (list, tuple)):
         raise TypeError(f"input is a {type(input).__qualname__}; give text, or a list of conversation entries.")
     for place, entry in enumerate(input):
-        if type(entry).__name__ in ("DeferredToolCallConfirmation", "DeferredToolCallRejection"):
-            raise NotImplementedError(
-                f"input[{place}] answers a tool call of another run that waits for a confirmation. run_agent has a person asked "
-                "about such calls in the run that makes them, and takes no answers to those of others."
-            )
         if not isinstance(entry, (BaseModel, Mapping)):
             raise TypeError(f"input[{place}] is a {type(entry).__qualname__}; give conversation entries.")
     return [plain(entry) for entry in input]

@@ -43,15 +43,18 @@ class LocalTool:
     Attributes:
         declaration: What the model is told of it.
         agent_tool: What runs.
+        confirmed_tool: What runs where the caller has confirmed the call: the same, without the SDK's confirmation.
     """
 
     declaration: FunctionTool
     agent_tool: AgentTool
+    confirmed_tool: AgentTool | None = None
 
-    async def call(self, run: AgentRun, call: FunctionCallEntry) -> str:
+    async def call(self, run: AgentRun, call: FunctionCallEntry, *, confirmed: bool) -> str:
         """Run it, and return what the model is given."""
         del run  # the tool finds it by itself
-        outcome = await self.agent_tool.call(call.arguments, call_id=call.tool_call_id)
+        tool = self.confirmed_tool if confirmed and self.confirmed_tool is not None else self.agent_tool
+        outcome = await tool.call(call.arguments, call_id=call.tool_call_id)
         return outcome.text
 
 
@@ -69,7 +72,7 @@ class McpTool:
     connection: McpConnection
     confirm: bool = False
 
-    async def call(self, run: AgentRun, call: FunctionCallEntry) -> str:
+    async def call(self, run: AgentRun, call: FunctionCallEntry, *, confirmed: bool) -> str:
         """Call it, and return what the model is given."""
         try:
             arguments = json.loads(call.arguments or "{}") if isinstance(call.arguments, str) else call.arguments
@@ -78,7 +81,7 @@ class McpTool:
         if not isinstance(arguments, dict):
             return await _refuse(run, call, f"Error: the arguments of {call.name} are not a JSON object.")
         given: dict[str, Any] = arguments
-        if self.confirm:
+        if self.confirm and not confirmed:
             decision = await decide_call(call.name, given)
             if not decision.approved:
                 return await _refuse(run, call, decision.told)
@@ -115,6 +118,7 @@ class AgentContext(RunContext):
         agent_id: The agent on the server.
         output_format: The format of the answer.
         waiting: Calls that the server makes once they are confirmed, by id; their status is what a person decides.
+        confirmed: Calls that the caller has confirmed, by id.
     """
 
     def __init__(
@@ -126,11 +130,13 @@ class AgentContext(RunContext):
         agent_id: str | None,
         output_format: type[BaseModel] | None,
         waiting: Mapping[str, dict[str, Any]],
+        confirmed: frozenset[str],
     ) -> None:
         super().__init__(model=model, agent_id=agent_id, output_format=cast(Any, output_format))
         self._run = run
         self._tools = tools
         self._waiting = waiting
+        self._confirmed = confirmed
 
     def get_tools(self) -> list[FunctionTool]:
         """What the model is told of the tools."""
@@ -169,7 +175,7 @@ class AgentContext(RunContext):
             names: Sequence[str] = sorted(self._tools)
             there = f"There are: {', '.join(names)}." if names else "There are none."
             return await _refuse(self._run, call, f"Error: there is no tool {call.name}. {there}")
-        return await tool.call(self._run, call)
+        return await tool.call(self._run, call, confirmed=call.tool_call_id in self._confirmed)
 
 
 def _read(arguments: object) -> object:

@@ -19,6 +19,7 @@ from mistralai.client.models import (
     MessageOutputEvent,
     ResponseDoneEvent,
     ResponseErrorEvent,
+    ToolCallConfirmation,
 )
 from mistralai.client.sdkconfiguration import SDKConfiguration
 from mistralai.client.utils import RetryConfig
@@ -87,20 +88,22 @@ class RecordedConversations(Conversations):
         """Make the runner's first turn."""
         return await self._turn(inputs)
 
-    async def append_async(self, *, inputs: Any = None, **_: Any) -> ConversationResponse:
+    async def append_async(
+        self, *, inputs: Any = None, tool_confirmations: Any = None, **_: Any
+    ) -> ConversationResponse:
         """Make one of the runner's later turns."""
-        return await self._turn(inputs)
+        return await self._turn(inputs, tool_confirmations)
 
     async def start_stream_async(self, *, inputs: Any, **_: Any) -> Any:
         """Make the runner's first turn, streamed."""
         return self._stream_turn(inputs)
 
-    async def append_stream_async(self, *, inputs: Any = None, **_: Any) -> Any:
+    async def append_stream_async(self, *, inputs: Any = None, tool_confirmations: Any = None, **_: Any) -> Any:
         """Make one of the runner's later turns, streamed."""
-        return self._stream_turn(inputs)
+        return self._stream_turn(inputs, tool_confirmations)
 
-    async def _turn(self, inputs: Sequence[Any]) -> ConversationResponse:
-        entries = self._begin(inputs)
+    async def _turn(self, inputs: Sequence[Any], confirmations: Any = None) -> ConversationResponse:
+        entries = self._begin(inputs, confirmations)
         with self._whole_conversation(entries):
             recorded = await self._run.turn(
                 self._fields(entries),
@@ -113,8 +116,10 @@ class RecordedConversations(Conversations):
         await self._received(recorded.value)
         return _without_status(recorded.value)
 
-    async def _stream_turn(self, inputs: Sequence[Any]) -> AsyncGenerator[ConversationEvents, None]:
-        entries = self._begin(inputs)
+    async def _stream_turn(
+        self, inputs: Sequence[Any], confirmations: Any = None
+    ) -> AsyncGenerator[ConversationEvents, None]:
+        entries = self._begin(inputs, confirmations)
         events: list[ConversationEvents] = []
         pieces = self._run.stream_turn(
             self._fields(entries),
@@ -133,7 +138,7 @@ class RecordedConversations(Conversations):
                     yield event
         await self._received(response_of(events))
 
-    def _begin(self, inputs: Sequence[Any]) -> list[Entry]:
+    def _begin(self, inputs: Sequence[Any], confirmations: Sequence[ToolCallConfirmation] | None) -> list[Entry]:
         if self._max_turns is not None and self._turns >= self._max_turns:
             raise AgentError(
                 f"The agent took {self._turns} turns and has no answer. Raise max_turns, or give None for no limit."
@@ -146,6 +151,9 @@ class RecordedConversations(Conversations):
             for call, entry in self.waiting.items()
             for confirmation, status in STATUS.items()
             if entry["confirmation_status"] == status
+        ]
+        self._confirmations += [  # the caller's, about calls of an earlier run
+            {"tool_call_id": one.tool_call_id, "confirmation": str(one.confirmation)} for one in confirmations or ()
         ]
         self.waiting.clear()
         return entries

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from mistralai.client import Mistral
     from mistralai.client.models import Agent, CompletionArgs, InputEntries
     from mistralai.client.utils import RetryConfig
+    from mistralai.extra.exceptions import DeferredToolCallResponse
     from mistralai.extra.run.context import RunContext
 
-    Input = str | Sequence[InputEntries | Mapping[str, Any]]
+    Input = str | Sequence[InputEntries | Mapping[str, Any] | DeferredToolCallResponse]
 
 __all__ = ["run_agent", "run_agent_sync"]
 
@@ -169,6 +170,7 @@ async def run_agent(
     from ._agent import build_agent
     from ._clients import client_configuration
     from ._codec import MistralErrorCodec
+    from ._deferred import answer_values, split_answers
     from ._entries import input_entries
     from ._errors import classify
     from ._session import SDK, import_v0, repair_entries
@@ -185,7 +187,8 @@ async def run_agent(
         memory_required=memory_required,
         memory_retention=memory_retention,
     )
-    entries = input_entries(input)
+    rest, answers = split_answers(input)
+    entries = input_entries(rest)
     if conversation_id is not None and memory_key is not None:
         raise ValueError(
             "run_agent was given conversation_id= and memory_key=, which both hold the conversation. Give one of them."
@@ -208,11 +211,16 @@ async def run_agent(
         guardrails=guardrails,
         approval=check_sdk_approval(approval),
     )
+    if answers and built.conversation_id is None:
+        raise ValueError(
+            "input answers calls that wait in a conversation on the server, and run_agent was not told which. Give "
+            "conversation_id=, which the SDK's DeferredToolCallsException has."
+        )
     configuration, kept_alive = client_configuration(client, server_url=server_url, api_key_env_var=api_key_env_var)
     async with agent_run(
         framework=SDK,
         name=built.name,
-        input=input if isinstance(input, str) else entries,
+        input=input if isinstance(input, str) else [*entries, *(answer_values(answer) for answer in answers)],
         memory_key=memory_key,
         configuration=built.configuration(),
         classify=classify,
@@ -238,6 +246,7 @@ async def run_agent(
             run,
             built,
             entries,
+            answers=answers,
             configuration=configuration,
             kept_alive=kept_alive,
             remembered=memory.history,

@@ -14,12 +14,14 @@ from mistralai.client.models import FunctionTool
 from mistralai.client.sdkconfiguration import SDKConfiguration
 from mistralai.client.types import UNSET
 from mistralai.client.utils import RetryConfig
+from mistralai.extra.exceptions import DeferredToolCallResponse
 from mistralai.extra.run.result import RunResult
 
 from flyteplugins.agents.core import JSON, AgentError, AgentRun, JsonCodec
 
 from ._agent import BuiltAgent
 from ._backoff import NO_RETRIES, ask_again
+from ._deferred import confirmed_calls
 from ._entries import Entry
 from ._function_tools import AgentContext, LocalTool, McpTool
 from ._model import RecordedConversations
@@ -66,6 +68,7 @@ async def take_turns(
     built: BuiltAgent,
     entries: Sequence[Entry],
     *,
+    answers: Sequence[DeferredToolCallResponse],
     configuration: SDKConfiguration,
     kept_alive: Mistral,
     remembered: Sequence[JSON],
@@ -83,6 +86,7 @@ async def take_turns(
         run: The agent run.
         built: What it is made with.
         entries: What the user says.
+        answers: What the caller answers to calls that an earlier run left waiting.
         configuration: How requests are made; the run's own.
         kept_alive: The client that the configuration came from.
         remembered: What the memory holds.
@@ -150,8 +154,11 @@ async def take_turns(
             agent_id=built.agent_id,
             output_format=built.output.model if built.output is not None else None,
             waiting=conversations.waiting,
+            confirmed=confirmed_calls(answers),
         )
-        native = await _run(conversations, context, entries, streaming=streaming)
+        if answers:
+            context.conversation_id = built.conversation_id  # the SDK hands confirmations to an append, not to a start
+        native = await _run(conversations, context, [*entries, *answers], streaming=streaming)
     if server is not None:
         native.conversation_id = server.id
     text = final_text(conversations.added)
@@ -167,7 +174,11 @@ async def take_turns(
 
 
 async def _run(
-    conversations: RecordedConversations, context: AgentContext, entries: Sequence[Entry], *, streaming: bool
+    conversations: RecordedConversations,
+    context: AgentContext,
+    entries: Sequence[Entry | DeferredToolCallResponse],
+    *,
+    streaming: bool,
 ) -> RunResult:
     inputs = cast(Any, list(entries))
     if not streaming:
