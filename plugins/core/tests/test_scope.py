@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import flyte
 import pytest
 
-from flyteplugins.agents.core import TaskScope, current_scope
-from flyteplugins.agents.core._scope import agents_home
+from flyteplugins.agents.core import AgentError, TaskScope, current_scope
+from flyteplugins.agents.core._scope import RESUME, agents_home
 
 if TYPE_CHECKING:
     from .conftest import Attempts
@@ -109,6 +110,85 @@ async def test_a_retry_in_the_same_process_is_another_attempt_of_the_same_action
     assert second is not None
     assert first.identity == second.identity
     assert first.state is not second.state
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes this code a worker's, of the run `second` with a base directory."""
+
+    def start(base: str) -> None:
+        action = SimpleNamespace(org="o", project="p", domain="d", run_name="second", name="a0")
+        raw_data = SimpleNamespace(path="/raw")
+        context = SimpleNamespace(mode="remote", task_action=action, run_base_dir=base, raw_data_path=raw_data, data={})
+        monkeypatch.setattr(flyte, "ctx", lambda: context)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("named", "base", "folder"),
+    [
+        ("first", "s3://bucket/runs/second", "s3://bucket/runs/first/flyte-agents"),
+        ("first", "s3://bucket/runs/second/", "s3://bucket/runs/first/flyte-agents"),
+        ("s3://old/place/first/", "s3://bucket/runs/x1", "s3://old/place/first/flyte-agents"),
+        ("/data/first", "/data/second", "/data/first/flyte-agents"),
+    ],
+)
+def test_a_run_on_a_cluster_goes_on_from_the_records_of_another_one(
+    worker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, named: str, base: str, folder: str
+) -> None:
+    worker(base)
+    monkeypatch.setenv(RESUME, named)
+    scope = current_scope()
+    assert scope is not None
+    assert scope.folder.uri == folder
+    assert scope.run == "second", "conditions and actions are this run's"
+    assert scope.identity == ["o", "p", "d", "first", "a0"], "memory and idempotency keys are the other's"
+
+
+@pytest.mark.parametrize("named", ["", "second"])
+def test_a_run_that_names_no_other_one_has_its_own_records(
+    worker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    worker("s3://bucket/runs/second")
+    monkeypatch.setenv(RESUME, named)
+    scope = current_scope()
+    assert scope is not None
+    assert scope.folder.uri == "s3://bucket/runs/second/flyte-agents"
+    assert scope.identity == ["o", "p", "d", "second", "a0"]
+
+
+def test_where_the_other_runs_records_cannot_be_told_the_error_says_what_to_give(
+    worker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker("s3://bucket/x7")
+    monkeypatch.setenv(RESUME, "first")
+    with pytest.raises(AgentError, match=r"s3://bucket/x7.*Give the URI of the other run's base directory"):
+        current_scope()
+
+
+async def test_a_run_that_left_no_records_is_not_gone_on_from(
+    worker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worker(str(tmp_path / "second"))
+    monkeypatch.setenv(RESUME, "frist")
+    scope = current_scope()
+    assert scope is not None
+    with pytest.raises(AgentError, match=rf"no record of an agent run in {tmp_path}/frist/flyte-agents"):
+        await scope.check_origin()
+    await scope.folder.create("a0/some-run/run.0.x", b"")
+    await scope.check_origin()
+
+
+async def test_on_a_laptop_a_run_goes_on_under_its_own_name_only(
+    attempt: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> TaskScope | None:
+        return current_scope()
+
+    monkeypatch.setenv(RESUME, "first")
+    with pytest.raises(Exception, match=r"unset FLYTE_AGENTS_RESUME, and type `flyte run --local --name first"):
+        await attempt(body)
 
 
 def test_memories_live_in_the_users_home_unless_they_are_moved(

@@ -623,6 +623,8 @@ async def agent_run(
     if budget is not None and not isinstance(budget, Budget):
         raise TypeError(f"budget is a {type(budget).__qualname__}; give a Budget, such as Budget(turns=20, cost=0.5).")
     scope = current_scope()
+    if scope is not None:
+        await scope.check_origin()
     outer = current_run()
     identity = {"name": name, "input": input, "memory_key": memory_key, "parent": _parent()}
     try:
@@ -737,12 +739,14 @@ def _shown(value: object) -> str:
 
 
 def _say_how_to_resume(scope: TaskScope, recorder: Recorder) -> None:
-    """On a laptop, say once per attempt how a run goes on after a crash."""
-    if scope.mode != "local" or scope.state.hinted:
+    """Say once per attempt how a run goes on after a crash: on a laptop, and where one run goes on from another."""
+    if scope.state.hinted or (scope.mode != "local" and not scope.origin):
         return
     scope.state.hinted = True
     on_record = f"{_count(recorder.count('turn'), 'turn')}, {_count(recorder.count('tool'), 'tool call')}"
-    if recorder.edited:
+    if scope.origin:
+        message = f"Run {scope.run} goes on from run {scope.origin}. On record, and not made again: {on_record}."
+    elif recorder.edited:
         message = (
             f"Run {scope.run} goes on, and was changed since. On record: {on_record}. "
             "What is asked as before is not made again."

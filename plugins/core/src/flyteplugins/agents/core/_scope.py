@@ -9,12 +9,16 @@ from typing import Any
 
 import flyte
 
+from ._errors import AgentError
 from ._storage import Folder
 
 __all__ = ["AttemptState", "TaskScope", "current_scope"]
 
 FOLDER = "flyte-agents"
 """The name of our one folder below a run's base directory, beside Flyte's own action folders."""
+
+RESUME = "FLYTE_AGENTS_RESUME"
+"""Names the run, by its name or the URI of its base directory, that a new run on a cluster goes on from."""
 
 _STATE = "flyteplugins.agents"  # our entry in TaskContext.data, which each attempt gets anew
 
@@ -53,9 +57,11 @@ class TaskScope:
         run: The run's name.
         action: The task's action. Equal in different runs on a cluster (`a0`), so never an identity by itself.
         mode: `local` for `flyte run --local`, `remote` in a worker.
-        folder: Our folder below the run's base directory, shared by all actions and attempts of the run.
+        folder: Our folder below the run's base directory, shared by all actions and attempts of the run; that of another
+            run where this one goes on from it.
         raw_data: Where Flyte writes raw data.
         state: What the agent runs of this attempt share.
+        origin: The run that this one goes on from, whose records it has; empty for none.
     """
 
     org: str
@@ -67,11 +73,28 @@ class TaskScope:
     folder: Folder
     raw_data: str
     state: AttemptState
+    origin: str = ""
 
     @property
     def identity(self) -> list[str]:
-        """What tells this task's action from every other action of any run."""
-        return [self.org, self.project, self.domain, self.run, self.action]
+        """What tells this task's action from every other action of any run.
+
+        A run that goes on from another one has the other's: it is the same work, whose memory is committed once, and whose
+        tools hand the same idempotency keys to the services that they call.
+        """
+        return [self.org, self.project, self.domain, self.origin or self.run, self.action]
+
+    async def check_origin(self) -> None:
+        """See that the run that this one goes on from has left something.
+
+        Raises:
+            AgentError: It has not: a name mistyped would have everything paid for again.
+        """
+        if self.origin and not await self.folder.folders():
+            raise AgentError(
+                f"{RESUME} names run {self.origin}, and there is no record of an agent run in {self.folder.uri}. Is the name "
+                f"right, and is the run's storage still there? Without {RESUME} the run begins anew."
+            )
 
 
 def current_scope() -> TaskScope | None:
@@ -82,17 +105,42 @@ def current_scope() -> TaskScope | None:
     action = context.task_action
     data: dict[str, Any] = context.data
     state = data.setdefault(_STATE, AttemptState())  # one operation, so that threads agree
+    run = action.run_name or action.name
+    origin, base = _records_of(run, context.run_base_dir, context.mode)
     return TaskScope(
         org=action.org or "",
         project=action.project or "",
         domain=action.domain or "",
-        run=action.run_name or action.name,
+        run=run,
         action=action.name,
         mode=context.mode,
-        folder=Folder.at(context.run_base_dir, FOLDER),
+        folder=Folder.at(base, FOLDER),
         raw_data=context.raw_data_path.path,
         state=state,
+        origin=origin,
     )
+
+
+def _records_of(run: str, base: str, mode: str) -> tuple[str, str]:
+    """The run that this one goes on from, as `FLYTE_AGENTS_RESUME` names it, and the base directory that has the records."""
+    named = os.environ.get(RESUME, "").strip().rstrip("/")
+    if not named or named == run:
+        return "", base
+    if mode != "remote":
+        # Actions have other names in each local run, so another run's records would never be found.
+        raise AgentError(
+            f"{RESUME} is {named!r}, and this is a run on a laptop, which goes on under its own name: unset {RESUME}, and type "
+            f"`flyte run --local --name {named.rpartition('/')[2]} ...`."
+        )
+    if "/" in named:
+        return named.rpartition("/")[2], named
+    parent, _, last = base.rstrip("/").rpartition("/")
+    if last != run:
+        raise AgentError(
+            f"{RESUME} is {named!r}, and the base directory of run {named} cannot be told from this run's, {base}, which does "
+            f"not end in this run's name, {run}. Give the URI of the other run's base directory instead of its name."
+        )
+    return named, f"{parent}/{named}"
 
 
 def agents_home() -> str:
