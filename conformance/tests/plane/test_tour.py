@@ -13,7 +13,8 @@ import flyte.errors
 import flyte.remote
 import pytest
 from connectrpc.errors import ConnectError
-from flyteidl2.common import identifier_pb2
+from flyteidl2.common import identifier_pb2, phase_pb2
+from flyteidl2.common import run_pb2 as common_run_pb2
 from flyteidl2.core import catalog_pb2
 from flyteidl2.workflow import run_service_pb2
 from flyteidl2.workflow.run_service_connect import RunServiceClientSync
@@ -128,13 +129,43 @@ def test_rerun_takes_the_task_and_the_inputs_of_an_earlier_run(plane: LocalPlane
     assert again.action.relation.related_to.name == tour
 
 
-def test_recovering_a_run_from_another_is_refused_and_not_turned_into_a_plain_rerun(
-    plane: LocalPlane, tour: str
-) -> None:
+def _children(run: str) -> dict[str, flyte.remote.ActionDetails]:
+    actions = [action for action in flyte.remote.Action.listall(for_run_name=run) if action.name != "a0"]
+    return {a.pb2.metadata.funtion_name: flyte.remote.ActionDetails.get(run_name=run, name=a.name) for a in actions}
+
+
+def test_a_run_that_recovers_another_takes_its_finished_tasks_over(plane: LocalPlane, tour: str) -> None:
+    plane.flyte("rerun", tour, "--recover", "--name", "recovered")
+    recovered = flyte.remote.Run.get(name="recovered")
+    recovered.wait(quiet=True)
+    assert recovered.outputs()[0] == 10
+    assert recovered.action.relation.relation_type == common_run_pb2.RELATION_TYPE_RECOVER
+    double = _children("recovered")["double"]
+    assert double.pb2.status.phase == phase_pb2.ACTION_PHASE_RECOVERED
+    assert (double.pb2.metadata.recovered_from.run.name, double.pb2.metadata.recovered_from.name) == (tour, double.name)
+    assert (dict(asyncio.run(double.inputs())), asyncio.run(double.outputs())[0]) == ({"x": 5}, 10)
+    assert not (plane.data / "runs" / "recovered" / double.name / "1").exists(), "no worker ran it"
+
+
+def test_what_the_caller_names_runs_again_though_it_is_recovered(plane: LocalPlane, tour: str) -> None:
     plane.connect(FLOWS)
-    with pytest.raises(flyte.errors.RuntimeSystemError, match="does not recover a run"):
-        flyte.with_runcontext(mode="remote", name="recovered").rerun(tour, recover=True)
-    assert not (plane.data / "runs" / "recovered").exists()
+    double = _children(tour)["double"].name
+    plane.flyte("rerun", tour, "--recover", "--force-rerun-action", double, "--name", "forced")
+    forced = flyte.remote.Run.get(name="forced")
+    forced.wait(quiet=True)
+    assert forced.outputs()[0] == 10
+    assert _children("forced")["double"].pb2.status.phase == phase_pb2.ACTION_PHASE_SUCCEEDED
+    assert (plane.data / "runs" / "forced" / double / "1" / "outputs.pb").exists()
+
+
+def test_a_run_that_is_not_over_cannot_be_recovered(
+    plane: LocalPlane, flow: ModuleType, run_on: Start, tmp_path: Path
+) -> None:
+    run = run_on(plane, flow.idle, run_name="unfinished", effects=str(tmp_path / "idle"), go=str(tmp_path / "go"))
+    with pytest.raises(flyte.errors.RuntimeSystemError, match="is not over"):
+        flyte.with_runcontext(mode="remote", name="too-early").rerun("unfinished", recover=True)
+    assert not (plane.data / "runs" / "too-early").exists()
+    run.abort()
 
 
 def test_a_deployed_task_runs_by_reference(plane: LocalPlane, flow: ModuleType) -> None:

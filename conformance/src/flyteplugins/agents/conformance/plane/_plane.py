@@ -22,6 +22,7 @@ from ._executor import Executor
 from ._launch import Launcher
 from ._layout import Layout, OutsideDataFolderError
 from ._outcome import clear, read_error
+from ._recovery import Recovery
 from ._store import FAILED, PAUSED, ROOT, SUCCEEDED, Action, ActionKey, DeployedTask, Store
 from ._views import Views
 from .modes import Modes
@@ -69,6 +70,7 @@ class Plane:
             abort_grace=abort_grace,
             forks=forks,
         )
+        self.recovery = Recovery(self.store, self.layout)
         self.conditions = Conditions(self.store, self.executor.yield_slot)
 
     def recover(self) -> None:
@@ -179,6 +181,8 @@ class Plane:
             )
             self.store.put(condition)
             self.conditions.arm(condition)
+        elif (recovered := self.recovery.task(action)) is not None:
+            self.store.put(recovered)
         else:
             self.store.put(action)
             self.executor.submit(action)
@@ -236,6 +240,10 @@ class Plane:
             for child in self.store.children(parent):
                 if self._served(child, asker):
                     yield self.views.update(child)
+            if self.modes.serve_traces:
+                for trace in self.recovery.traces(parent):
+                    if not _recoverable(trace):
+                        yield self.views.update(trace)
             yield state_service_pb2.ControlMessage(sentinel=True)
             while True:
                 for name in await news.next():

@@ -28,6 +28,7 @@ FAILED: Final = phase_pb2.ACTION_PHASE_FAILED
 ABORTED: Final = phase_pb2.ACTION_PHASE_ABORTED
 TIMED_OUT: Final = phase_pb2.ACTION_PHASE_TIMED_OUT
 PAUSED: Final = phase_pb2.ACTION_PHASE_PAUSED
+RECOVERED: Final = phase_pb2.ACTION_PHASE_RECOVERED
 
 _LIVE: Final = (QUEUED, RUNNING, PAUSED)
 _LIVE_SQL: Final = f"phase IN ({','.join(str(int(phase)) for phase in _LIVE)})"

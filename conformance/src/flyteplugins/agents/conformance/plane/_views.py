@@ -11,7 +11,7 @@ from flyteidl2.workflow import run_definition_pb2, state_service_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ._layout import Layout
-from ._store import ABORTED, SUCCEEDED, Action, ActionKey, Run, Store
+from ._store import ABORTED, RECOVERED, SUCCEEDED, Action, ActionKey, Run, Store
 
 _ACTION_TYPE: Final = {
     "task": run_definition_pb2.ACTION_TYPE_TASK,
@@ -63,7 +63,7 @@ class Views:
         update = state_service_pb2.ActionUpdate(
             action_id=self.action_id(action), phase=_phase(action.phase), output_uri=action.output_uri
         )
-        if action.error and not action.live and action.phase != SUCCEEDED:
+        if action.error and not action.live and action.phase not in (SUCCEEDED, RECOVERED):
             update.error.ParseFromString(action.error)
         if action.value:
             update.value.ParseFromString(action.value)
@@ -118,6 +118,10 @@ class Views:
             metadata.condition.CopyFrom(
                 run_definition_pb2.ConditionActionMetadata(name=condition.name, type=condition.type)
             )
+        if action.phase == RECOVERED:
+            spec = run_pb2.RunSpec.FromString(self.run_of(action).spec)
+            metadata.recovered_from.run.CopyFrom(spec.relation.related_to)
+            metadata.recovered_from.name = action.name
         self._add_ending(details, action)
         for attempt in self.attempts(action):
             details.attempts.append(attempt)

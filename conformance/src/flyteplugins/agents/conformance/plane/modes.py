@@ -59,9 +59,9 @@ class Modes:
     """What the plane does differently. By default it answers a retry as the open-source backend of August 2026 does.
 
     Args:
-        serve_traces: answer a retry's recorded traces from their records. The open-source backend lists only child
-            tasks and conditions to a retry. Traces that failed with a recoverable error are never served: the SDK
-            (2.12) would run the step again but not record its success.
+        serve_traces: answer a retry's recorded traces from their records, and those of a run that is recovered. The
+            open-source backend lists only child tasks and conditions to a retry. Traces that failed with a
+            recoverable error are never served: the SDK (2.12) would run the step again but not record its success.
         forget_children_after: seconds after which a finished child is forgotten: a retry that asks for it again runs it
             again. The open-source backend forgets after 3600; `None` remembers.
         snapshot_delay: seconds before a parent hears which children it has. The SDK goes on without after 5.

@@ -25,7 +25,7 @@ from flyteidl2.task import common_pb2, task_definition_pb2
 from flyteidl2.workflow import run_definition_pb2
 
 from flyteplugins.agents.conformance.plane._plane import Plane
-from flyteplugins.agents.conformance.plane._store import RUNNING, SUCCEEDED, Action
+from flyteplugins.agents.conformance.plane._store import RECOVERED, RUNNING, SUCCEEDED, Action
 from flyteplugins.agents.conformance.plane._views import timestamp
 
 Context = RequestContext[Any, Any]
@@ -155,7 +155,7 @@ def read_data(plane: Plane, action: Action) -> data_pb.GetActionDataResponse:
     )
     if action.kind != "condition":  # it has neither; its value is in its details
         data.inputs.ParseFromString(_read(plane.path(action.input_uri), "inputs", action))
-        if action.phase == SUCCEEDED and action.output_uri:
+        if action.phase in (SUCCEEDED, RECOVERED) and action.output_uri:
             data.outputs.ParseFromString(_read(plane.path(outputs_uri), "outputs", action))
     return data
 

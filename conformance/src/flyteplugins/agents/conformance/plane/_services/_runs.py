@@ -48,10 +48,12 @@ class Runs(RunService):
         run_id = self._run_id(request)
         task = self._task(request)
         if spec.relation.relation_type == common_run_pb2.RELATION_TYPE_RECOVER:
-            raise ConnectError(
-                Code.UNIMPLEMENTED,
-                "This plane does not recover a run from another; `flyte rerun` without `--recover` works.",
-            )
+            source = plane.root(spec.relation.related_to)
+            if source.live:
+                raise ConnectError(
+                    Code.FAILED_PRECONDITION,
+                    f"Run {source.run} is not over: wait for its end or abort it, then recover it.",
+                )
         if spec.raw_data_storage.raw_data_prefix:
             plane.path(spec.raw_data_storage.raw_data_prefix)
         base = plane.path(spec.run_base_dir) if spec.run_base_dir else plane.layout.runs
