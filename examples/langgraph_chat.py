@@ -2,15 +2,14 @@
 #
 # Type, twice:  flyte run --local --name oslo examples/langgraph_chat.py chat --message "What is the weather in Oslo?"
 # See:   the first process dies when the tool has answered; the second one goes on where it was, and asks the model only what it
-#        was not asked yet.
+#        was not asked yet. On a cluster Flyte starts the worker that died again.
 #
 # With a key of your own:  export OPENAI_API_KEY=...
 # Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...
 import os
-import tempfile
-from pathlib import Path
 
 import flyte
+import flyte.storage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -41,16 +40,16 @@ graph.add_conditional_edges("ask", tools_condition)
 graph.add_edge("tools", "ask")
 
 
-def show(event: Event) -> None:
+async def show(event: Event) -> None:
     replayed = " (replayed)" if event.replayed else ""
     if isinstance(event, TurnFinished):
-        print(f"  turn: {event.text or ', '.join(event.tool_calls)}{replayed}", flush=True)
+        print(f"    turn: {event.text or ', '.join(event.tool_calls)}{replayed}", flush=True)
     if isinstance(event, ToolCallFinished):
-        print(f"  tool: {event.result}{replayed}", flush=True)
-        mark = Path(tempfile.gettempdir(), f"langgraph-chat-{flyte.ctx().action.run_name}")
-        if not mark.exists():
-            mark.touch()
-            print("  *** the process dies ***", flush=True)
+        print(f"    tool: {event.result}{replayed}", flush=True)
+        mark = flyte.storage.join(flyte.ctx().run_base_dir, "died")
+        if not await flyte.storage.exists(mark):
+            await flyte.storage.put_stream(b"dead", to_path=mark)
+            print("    *** the process dies ***", flush=True)
             os._exit(1)
 
 

@@ -10,7 +10,7 @@ import flyte
 
 from flyteplugins.agents.pydantic_ai import run_agent, tool
 
-env = flyte.TaskEnvironment("chat")
+env = flyte.TaskEnvironment("pydantic_ai_chat")
 
 
 @tool

@@ -4,14 +4,13 @@
 # See:   the first process prints the weather, then the answer word by word, and dies before the end. The second one is given what
 #        was finished from its records, marked `replayed`, and streams the answer that was cut off.
 #
-# With another name it starts from nothing.
+# With another name it starts from nothing. On a cluster Flyte starts the worker that died again.
 # With a key of your own:  export OPENAI_API_KEY=...
 # Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...
 import os
-import tempfile
-from pathlib import Path
 
 import flyte
+import flyte.storage
 
 from flyteplugins.agents.core import Event, RunFinished, TextDelta, ToolCallFinished, TurnFinished
 from flyteplugins.agents.openai import run_agent, tool
@@ -34,14 +33,14 @@ class Printer:
     def __init__(self) -> None:
         self.pieces = 0
 
-    def __call__(self, event: Event) -> None:
+    async def __call__(self, event: Event) -> None:
         mark = " (replayed)" if event.replayed else ""
         match event:
             case TextDelta():
                 self.pieces += 1
                 print(event.text, end="", flush=True)
                 if self.pieces == PIECES_BEFORE_DEATH:
-                    die_once()
+                    await die_once()
             case TurnFinished():
                 calls = f", calls {', '.join(event.tool_calls)}" if event.tool_calls else ""
                 print(f"\n    [a turn of {event.usage.output_tokens} tokens{calls}{mark}]", flush=True)
@@ -51,11 +50,11 @@ class Printer:
                 print(f"    [{self.pieces} pieces of text]", flush=True)
 
 
-def die_once() -> None:
+async def die_once() -> None:
     """Kill this process, as a lost machine would, unless an earlier process of the same run died here."""
-    mark = Path(tempfile.gettempdir(), f"streaming-{flyte.ctx().action.run_name}")
-    if not mark.exists():
-        mark.touch()
+    mark = flyte.storage.join(flyte.ctx().run_base_dir, "died")
+    if not await flyte.storage.exists(mark):
+        await flyte.storage.put_stream(b"dead", to_path=mark)
         print("\n    *** the process dies in the middle of the answer ***", flush=True)
         os._exit(1)
 
