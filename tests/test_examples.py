@@ -70,8 +70,8 @@ ROWS = {
     "deep_agent_chat.py": Row(
         "chat",
         {"message": "What is the weather in Oslo?"},
-        "",
-        ("", "deepagents/files/weather.md"),
+        "21 °C",
+        ("21 °C", "deepagents/files/weather.md"),
         tools=1,
     ),
     "langgraph_chat.py": Row(
@@ -82,7 +82,13 @@ ROWS = {
         dies=1,
         tools=1,
     ),
-    "multi_agent.py": Row("compare", {"cities": ["Lisbon", "Oslo"]}, "", ("Rome: ",), tools=2),
+    "multi_agent.py": Row(
+        "compare",
+        {"cities": ["Lisbon", "Oslo"]},
+        "Lisbon is the warmest",
+        ("Lisbon is the warmest, at 24 °C",),
+        tools=2,
+    ),
     "streaming.py": Row(
         "tell",
         {"question": "Tell me a long story"},

@@ -37,6 +37,33 @@ def test_places_are_found_in_a_question(question: str, cities: list[str]) -> Non
     assert places(question) == cities
 
 
+def test_a_deep_agent_hands_the_weather_to_its_sub_agent_and_keeps_the_answer_where_it_was_told_to() -> None:
+    schema = {"type": "object", "properties": {"description": {"type": "string"}, "subagent_type": {"type": "string"}}}
+    about = "Available agents:\n- general-purpose: Does anything.\n- meteorologist: Knows the weather of every city.\n"
+    tools = (OfferedTool("task", about, schema), OfferedTool("write_file", "", CITY))
+    options: Any = {"system": "Keep a diary in /weather.md.", "tools": tools}
+    question = "What is the weather in Oslo?"
+    [task] = talk(question, **options).reply.calls
+    assert task.arguments == {"description": question, "subagent_type": "meteorologist"}
+    told = (
+        Message("assistant", calls=(PastCall("1", "task", {}),)),
+        Message("tool", results=(PastResult("1", "rain"),)),
+    )
+    [write] = talk(question, *told, **options).reply.calls
+    assert (write.name, write.arguments) == ("write_file", {"file_path": "/weather.md", "content": "rain"})
+    wrote = (
+        Message("assistant", calls=(PastCall("2", "write_file", {}),)),
+        Message("tool", results=(PastResult("2", ""),)),
+    )
+    assert talk(question, *told, *wrote, **options).reply.text == "rain"
+    assert talk(question, *told, tools=tools).reply.text == "rain", "nobody named a file"
+
+
+def test_the_warmest_of_the_cities_that_it_is_told_of_is_named() -> None:
+    told = "Which city is the warmest?\nOslo: Sunny and -3 °C in Oslo.\nRome: Sunny and 16 °C in Rome."
+    assert talk(told).reply.text == "Rome is the warmest, at 16 °C."
+
+
 def test_the_weather_is_asked_for_each_city_once() -> None:
     tools = names("mcp__srv__get_weather")
     choice = talk("What is the weather in Paris and Oslo?", tools=tools)

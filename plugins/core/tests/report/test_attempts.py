@@ -159,9 +159,9 @@ def test_attempts_that_were_killed_are_not_forgotten(run_folder: Callable[[str],
     [report] = folder.rglob("report.html")
     said = words(report.read_text())
     assert "mortal: finished Attempt 3, resumed from records" in said
-    assert "1 no outcome it was ended from outside 0 0 0" in said
-    assert "2 no outcome it was ended from outside 1 1 replayed 0 0" in said
-    assert "All of these together spent at least 110 tokens." in said
+    assert "1 no outcome it was ended from outside unknown unknown unknown" in said
+    assert "2 no outcome it was ended from outside at least 1 1 replayed unknown unknown" in said
+    assert "All of these together spent at least 220 tokens." in said, "what was replayed was paid for"
     [kept] = folder.rglob("kept/*.html")
     assert "mortal: running" in words(kept.read_text())
     assert "answer 0" in words(kept.read_text())

@@ -38,11 +38,38 @@ def _weather(conversation: Conversation) -> Reply | None:
     if not cities:
         return Reply("Which city do you mean? Ask me, for example: What is the weather in Paris?")
     if tool is None:
-        return Reply(f"I have no weather tool here, so I cannot look up {_join(cities)}.")
+        return _delegated(conversation) or Reply(f"I have no weather tool here, so I cannot look up {_join(cities)}.")
     told = [text for name, text in pairs(conversation) if name == tool.name]
     if todo := cities[len(told) :]:
         return Reply(calls=tuple(call_tool(tool, city=c, location=c, place=c) for c in todo))
     return Reply("Here is the weather. " + " ".join(f"{c}: {t}." for c, t in zip(cities, told, strict=False)))
+
+
+def _delegated(conversation: Conversation) -> Reply | None:
+    """What a deep agent does with a question: hand it to a sub-agent, and keep the answer where it was told to."""
+    task, write = conversation.tool("task"), conversation.tool("write_file")
+    if task is None or "subagent_type" not in _properties(task):
+        return None
+    told = [text for name, text in pairs(conversation) if name == task.name]
+    if not told:
+        known = re.findall(r"^\s*- ([\w-]+):(.*)", task.description, re.MULTILINE)
+        named = [name for name, about in known if "weather" in f"{name} {about}".lower()]
+        who = (named or [name for name, _ in known] or ["general-purpose"])[0]
+        return Reply(calls=(ToolCall(task.name, {"description": conversation.user, "subagent_type": who}),))
+    file = re.search(r"\bin (/[\w-]+\.md)\b", conversation.system)
+    if file and write is not None and not any(call.name == write.name for call in conversation.calls):
+        return Reply(calls=(ToolCall(write.name, {"file_path": file[1], "content": told[-1]}),))
+    return Reply(told[-1])
+
+
+def _warmest(conversation: Conversation) -> Reply | None:
+    if not re.search(r"\bwarmest\b", conversation.user, re.IGNORECASE):
+        return None
+    told = re.findall(r"(-?\d+) °C in ([^\W\d_a-z][\w'-]*)", conversation.user)
+    if not told:
+        return None
+    degrees, city = max(told, key=lambda one: int(one[0]))
+    return Reply(f"{city} is the warmest, at {degrees} °C.")
 
 
 def _names(conversation: Conversation) -> Reply | None:
@@ -246,6 +273,7 @@ def _structured(conversation: Conversation) -> Reply | None:
 STOCK: tuple[Dialogue, ...] = (
     Dialogue("hand-off", "I need the billing specialist", _hand_off),
     Dialogue("trip", "Plan a trip to Lisbon", _trip),
+    Dialogue("warmest", "", _warmest),
     Dialogue("weather", "What is the weather in Paris and Oslo?", _weather),
     Dialogue("names", "My name is Ada", _names),
     Dialogue("sum", "What is 2 + 3?", _sum),

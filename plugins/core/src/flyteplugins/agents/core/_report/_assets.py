@@ -228,7 +228,7 @@ began {{ page.attempt.started|moment }} · {% if timeline.outcome == "running" %
 {%- if bar.failed %}<path class="bad" d="M{{ bar.x }} {{ height - 3 }}h10v3h-10z"/>{% endif %}</g>
 {% endfor %}
 </svg>
-<p class="soft ends" style="max-width:{{ chart.bars|length * 36 }}px"><span>turn 1</span><span>turn {{ totals.turns|length|number }}</span></p>
+<p class="soft ends" style="max-width:{{ chart.bars|length * 36 }}px"><span>1</span><span>{{ totals.turns|length|number }}</span></p>
 </figure>
 {% endif %}
 {% if attempts %}
@@ -241,21 +241,22 @@ began {{ page.attempt.started|moment }} · {% if timeline.outcome == "running" %
 <tbody>
 {% for attempt in attempts %}
 {% set current = attempt.number == page.attempt.number %}
+{% set open = not current and attempt.outcome == "running" %}
 <tr{% if current %} class="now"{% endif %}><th scope="row">{{ attempt.number }}{% if current %} <small>(this one)</small>{% endif %}
-<td>{% if not current and attempt.outcome == "running" %}no outcome <small>it was ended from outside</small>{% else %}{{ attempt.outcome }}{% endif %}
+<td>{% if open %}no outcome <small>it was ended from outside</small>{% else %}{{ attempt.outcome }}{% endif %}
 {%- if attempt.error %} <small>{{ attempt.error[:200] if timeline.contents or not attempt.contents else "" }}</small>{% endif %}
-<td>{{ attempt.turns|number }}{% if attempt.replayed_turns %} <small>{{ attempt.replayed_turns|number }} replayed</small>{% endif %}
-<td>{{ attempt.tool_calls|number }}{% if attempt.failed_tool_calls %} <small>{{ attempt.failed_tool_calls|number }} failed</small>{% endif %}
-<td>{{ attempt.fresh.total_tokens|number }}
-{%- if priced %}<td>{% if attempt.cost is not none %}{{ "at least " if attempt.unpriced }}{{ attempt.cost|money }}{% else %}{{ "unknown" if attempt.unpriced else 0|money }}{% endif %}{% endif %}
+<td>{{ attempt.turns|told(open) }}{% if attempt.replayed_turns %} <small>{{ attempt.replayed_turns|number }} replayed</small>{% endif %}
+<td>{{ attempt.tool_calls|told(open) }}{% if attempt.failed_tool_calls %} <small>{{ attempt.failed_tool_calls|number }} failed</small>{% endif %}
+<td>{{ attempt.fresh.total_tokens|told(open) }}
+{%- if priced %}<td>{% if attempt.cost is not none %}{{ "at least " if attempt.unpriced or open }}{{ attempt.cost|money }}{% else %}{{ "unknown" if attempt.unpriced or open else 0|money }}{% endif %}{% endif %}
 <td>{{ attempt.seconds|duration }}<td>{{ attempt.started|moment }}
 {% endfor %}
 </tbody>
 </table>
 </div>
 <p class="soft">{% if page.unread %}{{ page.unread|count("attempt") }} more {{ "is" if page.unread == 1 else "are" }} not shown. {% endif %}
-All of these together spent {{ "at least " if page.unread or attempts[:-1]|selectattr("outcome", "eq", "running")|list }}{{ attempts|sum(attribute="fresh.total_tokens")|number }} tokens
-{%- if priced %}, {{ "at least " if attempts|selectattr("unpriced")|list }}{{ priced|sum(attribute="cost")|money }}{% endif %}.
+All of these together spent {{ "at least " if page.unread or attempts[:-1]|selectattr("outcome", "eq", "running")|list }}{{ page.spent(attempts|sum(attribute="fresh.total_tokens"))|number }} tokens
+{%- if priced %}, {{ "at least " if attempts|selectattr("unpriced")|list }}{{ page.paid(priced|sum(attribute="cost"))|money }}{% endif %}.
 {% if page.kept %}{{ page.kept|count("report") }} of earlier attempts {{ "is" if page.kept == 1 else "are" }} kept in <code>{{ page.reports }}</code>.{% endif %}</p>
 {% endif %}
 <h3>Timeline</h3>

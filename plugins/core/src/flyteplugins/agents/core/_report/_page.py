@@ -90,6 +90,23 @@ class Page:
     kept: int = 0
     reports: str = ""
 
+    def spent(self, told: int) -> int:
+        """Tokens that all attempts spent, as far as known.
+
+        Args:
+            told: What they said. One that was killed may have said less than it paid, but what it paid is replayed now.
+        """
+        usage = self.timeline.totals.usage
+        return max(told, usage.fresh.total_tokens + usage.replayed.total_tokens)
+
+    def paid(self, told: float) -> float:
+        """US dollars that all attempts paid, as far as known.
+
+        Args:
+            told: What they said.
+        """
+        return max(told, (self.timeline.totals.cost or 0.0) + (self.timeline.totals.replayed_cost or 0.0))
+
 
 @dataclass
 class Line:
@@ -304,6 +321,13 @@ def _group(lines: list[Line], totals: Totals, *, open_: bool) -> Group:
 _STATES: dict[State, str] = {"running": "running", "failed": "failed", "open": "no outcome", "done": ""}
 
 
+def _told(number: int, ended_from_outside: bool) -> str:
+    """A number of an attempt. One that was ended from outside had no time to tell the last of it."""
+    if not ended_from_outside:
+        return f"{number:,}"
+    return f"at least {number:,}" if number else "unknown"
+
+
 @functools.cache
 def _template() -> jinja2.Template:
     import jinja2
@@ -319,6 +343,7 @@ def _template() -> jinja2.Template:
         "money": money,
         "count": lambda number, thing: f"{number:,} {thing}{'' if number == 1 else 's'}",
         "number": lambda number: f"{number:,}",
+        "told": _told,
         "state": _STATES.__getitem__,
     }
     environment.globals |= {
