@@ -2,7 +2,7 @@
 #
 # Type, twice:  flyte run --local --name oslo examples/langgraph_chat.py chat --message "What is the weather in Oslo?"
 # See:   the first process dies when the tool has answered; the second one goes on where it was, and asks the model only what it
-#        was not asked yet. On a cluster Flyte starts the worker that died again.
+#        was not asked yet. On a cluster Flyte's retries do it.
 #
 # With a key of your own:  export OPENAI_API_KEY=...
 # Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...

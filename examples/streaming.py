@@ -4,7 +4,7 @@
 # See:   the first process prints the weather, then the answer word by word, and dies before the end. The second one is given what
 #        was finished from its records, marked `replayed`, and streams the answer that was cut off.
 #
-# With another name it starts from nothing. On a cluster Flyte starts the worker that died again.
+# With another name it starts from nothing. On a cluster Flyte's retries do it.
 # With a key of your own:  export OPENAI_API_KEY=...
 # Without one:             python -m flyteplugins.agents.conformance.models -- flyte run --local ...
 import os
@@ -59,7 +59,7 @@ async def die_once() -> None:
         os._exit(1)
 
 
-@env.task(report=True)
+@env.task(report=True, retries=3)
 async def tell(question: str, weather_in: str = "Lisbon") -> str:
     printer = Printer()
     weather = await run_agent(

@@ -47,6 +47,25 @@ def flyte_run(server: ModelServer, *arguments: str) -> bool:
     return process.returncode == 0
 
 
+def ask() -> str:
+    """Read a line from whoever sits at the terminal; empty where they have had enough."""
+    try:
+        return input("you> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return ""
+
+
+def go_on_until_done(server: ModelServer, *arguments: str) -> None:
+    """Run it, and the same again each time that it is killed by Ctrl-C."""
+    while True:
+        try:
+            flyte_run(server, *arguments)
+            return
+        except KeyboardInterrupt:
+            print("\n    *** killed ***")
+
+
 def main() -> int:
     """Show the tour; with a terminal, talk afterwards."""
     with ModelServer(strict=False) as server, tempfile.TemporaryDirectory(prefix="flyte-agents-") as home:
@@ -66,8 +85,9 @@ def main() -> int:
               "each turn was asked once.")  # fmt: skip
         if ok and sys.stdin.isatty():
             print("\n3. Your turn. Each line is a run of its own in the same conversation; an empty line ends it.")
-            while line := input("you> ").strip():
-                flyte_run(server, *talk, line)
+            print("   Ctrl-C kills the run that is on, and the same command goes on where it was.")
+            while line := ask():
+                go_on_until_done(server, "--name", f"talk-{uuid.uuid4().hex[:6]}", *talk, line)
     return 0 if ok else 1
 
 

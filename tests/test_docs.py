@@ -294,7 +294,7 @@ def check(command: str, page: Path) -> str:
         case ["pip", "install" | "wheel", *rest]:
             missing = [word for word in rest if word.startswith("./") and not (ROOT / word.partition("[")[0]).is_dir()]
             return f"there is no {missing}" if missing else ""
-        case ["git", "clone", *_] | ["cd", *_] | ["export", *_]:
+        case ["git", "clone", *_] | ["cd", *_] | ["export", *_] | [".", ".venv/bin/activate"]:
             return ""
     return f"nobody knows how to check {words[0] if words else 'nothing'}"
 

@@ -100,7 +100,7 @@ ROWS = {
         dies=1,
         tools=1,
     ),
-    "structured.py": Row("plan", {"city": "Lisbon"}, "EUR", ("Trip(city=",), tools=2),
+    "structured.py": Row("plan", {"city": "Lisbon"}, "EUR", ("Trip(city=",), tools=1),
 }
 TOUR = {"tour.py": "tests/test_readme.py"}
 """It is no task; the test compares what it prints with the README."""
