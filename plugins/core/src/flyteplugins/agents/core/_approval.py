@@ -31,14 +31,15 @@ __all__ = [
     "ApprovalRequest",
     "OnTimeout",
     "Reminder",
+    "RequiresApproval",
+    "approval_needed",
     "as_approval",
     "ask_person",
     "check_sdk_approval",
-    "sdk_approval",
-    "RequiresApproval",
     "decide",
     "decide_call",
     "request_approval",
+    "sdk_approval",
     "request_approvals",
 ]
 
@@ -210,8 +211,13 @@ RequiresApproval: TypeAlias = "bool | Predicate | Approval | None"
 """What `tool(..., requires_approval=...)` takes."""
 
 
-async def is_needed(approval: Approval, arguments: Mapping[str, Any], *, tool: str) -> bool:
-    """Ask the predicate.
+async def approval_needed(approval: Approval, arguments: Mapping[str, Any], *, tool: str) -> bool:
+    """Ask the predicate whether a person has to approve a call.
+
+    Args:
+        approval: How the tool's calls are approved.
+        arguments: The call's arguments, defaults included.
+        tool: The tool's name.
 
     Raises:
         AgentError: It raised, or answered something else than yes or no.

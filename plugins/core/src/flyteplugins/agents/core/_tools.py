@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import flyte
 import flyte.errors
 
-from ._approval import Approval, ApprovalDecision, ApprovalItem, RequiresApproval, as_approval, decide, is_needed
+from ._approval import Approval, ApprovalDecision, ApprovalItem, RequiresApproval, approval_needed, as_approval, decide
 from ._budget import Meter, Spent, spent_inside
 from ._canonical import JSON, UnserializableError, canonical_json, jsonable
 from ._control_flow import control_flow_of, guarded
@@ -362,7 +362,7 @@ class AgentTool:
             asked = {"action": item.action, "arguments": item.arguments}
             if not run.recorder.on_record("approval", asked):
                 return kwargs, None
-        elif not await is_needed(approval, kwargs, tool=self.name):
+        elif not await approval_needed(approval, kwargs, tool=self.name):
             return kwargs, None
         decision = await decide(
             [item],
