@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
 
+from ._approvals import approve_with_flyte
 from ._run import run_agent, run_agent_sync
 from ._tool import tool
 
@@ -48,6 +49,7 @@ __all__ = [
     "MemoryStore",
     "Retention",
     "UpstreamError",
+    "approve_with_flyte",
     "idempotency_key",
     "run_agent",
     "run_agent_sync",

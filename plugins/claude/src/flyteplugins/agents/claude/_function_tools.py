@@ -6,11 +6,9 @@ schema before anybody could coerce them, and makes an error result of every exce
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from claude_agent_sdk import SdkMcpTool, create_sdk_mcp_server
 from claude_agent_sdk.types import McpSdkServerConfig
@@ -20,10 +18,16 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Te
 
 from flyteplugins.agents.core import JSON, AgentError, AgentRun, AgentTool
 
+from ._context import RunContext
+
 __all__ = ["LocalTool", "NativeFunctionTool", "TaskTool", "record_call", "serve_tools", "tool_server"]
 
-T = TypeVar("T")
-Fail = Callable[[BaseException], None]
+Check = Callable[[str, str, dict[str, Any]], None]
+"""Takes the model's id of a call, the tool as Claude Code names it, and the arguments; raises where another call was approved."""
+
+LONGEST_CALL = 2_147_483_647
+"""How long Claude Code waits for a call of the run's own tools, in milliseconds: as long as it can, which is 24 days. A task has
+a timeout of its own, and a person who is asked may take their time."""
 
 _MOST_CHARACTERS = 500_000
 """Up to here Claude Code gives a result to the model as it is; a longer one it writes to a file of its own, and names that."""
@@ -165,14 +169,17 @@ async def record_call(
     return recorded.value
 
 
-def tool_server(run: AgentRun, name: str, tools: Mapping[str, LocalTool], *, fail: Fail) -> McpSdkServerConfig:
-    """Make the server of a run's own tools. They are never deferred behind a search.
+def tool_server(
+    run: AgentRun, name: str, tools: Mapping[str, LocalTool], *, context: RunContext, check: Check
+) -> McpSdkServerConfig:
+    """Make the server of a run's own tools. They are never deferred behind a search, and may take as long as they take.
 
     Args:
         run: The agent run.
         name: The server's name.
         tools: The tools, by name.
-        fail: Called with what ends the run.
+        context: Where they run.
+        check: Compares a call with what was approved.
 
     Returns:
         What `ClaudeAgentOptions.mcp_servers` takes.
@@ -188,8 +195,8 @@ def tool_server(run: AgentRun, name: str, tools: Mapping[str, LocalTool], *, fai
             return _text_result(f"Error: there is no tool {tool}. {there}", failed=True)
         return await found.call(run, arguments, call_id)
 
-    served = serve_tools(name, declared, call, fail=fail)
-    return {**served, "alwaysLoad": True}  # type: ignore[typeddict-unknown-key]  # Claude Code's own
+    served = serve_tools(name, declared, call, context=context, check=check)
+    return {**served, "alwaysLoad": True, "timeout": LONGEST_CALL}  # type: ignore[typeddict-unknown-key]  # Claude Code's own
 
 
 def serve_tools(
@@ -197,7 +204,8 @@ def serve_tools(
     declared: Callable[[], Coroutine[Any, Any, list[Tool]]],
     call: Callable[[str, dict[str, Any], str], Coroutine[Any, Any, CallToolResult]],
     *,
-    fail: Fail,
+    context: RunContext,
+    check: Check,
 ) -> McpSdkServerConfig:
     """Make a server in this process.
 
@@ -205,27 +213,21 @@ def serve_tools(
         name: Its name.
         declared: Says which tools it has.
         call: Runs one: its name, arguments, and the model's id of the call.
-        fail: Called with what ends the run: an exception of a tool with `on_tool_error="raise"`, the budget, a record that
-            cannot be read.
+        context: Where that is done.
+        check: Compares a call with what was approved.
     """
-    context = contextvars.copy_context()
-
-    async def in_the_run(work: Coroutine[Any, Any, T]) -> T:
-        # In a task of its own, so that it is in the context in which the run began, and the run can cancel it.
-        try:
-            return await asyncio.get_running_loop().create_task(work, context=context.copy())
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # what is no Exception ends the run as well
-            fail(error)
-            await asyncio.Event().wait()  # the run is being ended: an answer would cost another turn
-            raise
 
     async def list_tools(_: Any, __: Any) -> ListToolsResult:
-        return ListToolsResult(tools=await in_the_run(declared()))
+        return ListToolsResult(tools=await context.do(declared()))
 
     async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
-        return await in_the_run(call(params.name, dict(params.arguments or {}), _call_id(params)))
+        arguments, call_id = dict(params.arguments or {}), _call_id(params)
+
+        async def checked() -> CallToolResult:
+            check(call_id, f"mcp__{name}__{params.name}", arguments)
+            return await call(params.name, arguments, call_id)
+
+        return await context.do(checked())
 
     server: Server[Any] = Server(name, on_list_tools=list_tools, on_call_tool=call_tool)
     return McpSdkServerConfig(type="sdk", name=name, instance=server)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +23,8 @@ from mcp.types import CallToolResult, Tool
 
 from flyteplugins.agents.core import JSON, AgentRun, JsonCodec
 
-from ._function_tools import record_call, serve_tools
+from ._context import RunContext
+from ._function_tools import Check, record_call, serve_tools
 
 __all__ = ["McpConnection", "read_servers", "recorded_server"]
 
@@ -164,7 +165,7 @@ class McpConnection:
 
 
 def recorded_server(
-    run: AgentRun, connection: McpConnection, config: Mapping[str, Any], *, fail: Callable[[BaseException], None]
+    run: AgentRun, connection: McpConnection, config: Mapping[str, Any], *, context: RunContext, check: Check
 ) -> McpSdkServerConfig:
     """Make the server that stands for the caller's in front of Claude Code.
 
@@ -172,12 +173,13 @@ def recorded_server(
         run: The agent run.
         connection: The caller's server.
         config: How the caller described it; what is Claude Code's in it stays.
-        fail: Called with what ends the run.
+        context: Where calls are made.
+        check: Compares a call with what was approved.
     """
 
     async def call(tool: str, arguments: dict[str, Any], call_id: str) -> CallToolResult:
         return await connection.call(run, tool, arguments, call_id)
 
-    served = serve_tools(connection.name, lambda: connection.tools(run), call, fail=fail)
+    served = serve_tools(connection.name, lambda: connection.tools(run), call, context=context, check=check)
     kept = {name: value for name, value in config.items() if name in ("alwaysLoad", "timeout")}
     return cast(McpSdkServerConfig, {**kept, **served})

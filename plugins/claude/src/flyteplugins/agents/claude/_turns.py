@@ -26,6 +26,8 @@ from claude_agent_sdk import (
 from flyteplugins.agents.core import JSON, AgentError, AgentRun, ToolCallFinished, ToolCallStarted
 
 from ._agent import BuiltAgent, allowed_tools
+from ._approvals import Permissions
+from ._context import RunContext
 from ._errors import result_error
 from ._fallback import GO_ON, EagerSession
 from ._function_tools import tool_server
@@ -130,12 +132,16 @@ async def _options(
 ) -> tuple[ClaudeAgentOptions, RecordingProxy | None, Surroundings]:
     given = built.options
     servers: dict[str, Any] = {}
+    context = RunContext(failure)
+    permissions = Permissions(run, built, context)
     if built.tools:
-        servers[built.server_name] = tool_server(run, built.server_name, built.tools, fail=failure)
+        servers[built.server_name] = tool_server(
+            run, built.server_name, built.tools, context=context, check=permissions.check
+        )
     for name, config in built.servers.items():
         connection = McpConnection(name, config)
         stack.push_async_callback(connection.close)
-        servers[name] = recorded_server(run, connection, config, fail=failure)
+        servers[name] = recorded_server(run, connection, config, context=context, check=permissions.check)
     proxy: RecordingProxy | None = None
     if not fixed_upstream(given.env):
         upstream = Upstream(
@@ -161,6 +167,7 @@ async def _options(
         "allowed_tools": list(allowed_tools(built)),
         "env": prepared.env,
         "cli_path": prepared.cli_path,
+        **permissions.options(given),
     }
     if session is not None:
         changes["session_store"] = session
