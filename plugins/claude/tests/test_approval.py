@@ -20,10 +20,12 @@ from claude_agent_sdk import (
 from claude_agent_sdk import tool as sdk_tool
 
 from flyteplugins.agents.claude import approve_with_flyte, run_agent, tool
+from flyteplugins.agents.claude._approvals import Permissions
+from flyteplugins.agents.claude._context import RunContext
 from flyteplugins.agents.conformance.approvals import ApprovalSuite
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.reviewer import Reviewer, reviewer
-from flyteplugins.agents.core import Approval, ApprovalAnswered, Event, ToolCallFinished
+from flyteplugins.agents.core import Approval, ApprovalAnswered, Event, ToolCallFinished, request_approval
 
 __all__ = ["reviewer"]
 
@@ -325,6 +327,81 @@ async def test_nobody_is_asked_about_arguments_that_do_not_fit(
     assert await run_task(asking, name="run") == "all done []"
     assert (DONE, reviewer.asked) == ([], [])
     assert "cents" in told(model_env)
+
+
+IMPATIENT = {
+    "MCP_TOOL_TIMEOUT": "1000",
+    "CLAUDE_CODE_SDK_MCP_TOOL_IDLE_TIMEOUT": "1000",
+    "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": "1000",
+    "CLAUDE_STREAM_IDLE_TIMEOUT_MS": "1000",
+    "CLAUDE_CODE_STREAM_CLOSE_TIMEOUT": "1000",
+    "CLAUDE_AFK_TIMEOUT_MS": "1000",
+    "CLAUDE_CODE_USER_DIALOG_TIMEOUT_MS": "1000",
+}
+"""Whatever may end a wait of Claude Code's, which are minutes or hours else."""
+
+
+@pytest.mark.parametrize("form", ["the tool", "can_use_tool", "a hook"])
+async def test_a_person_may_take_longer_than_claude_code_waits_for_anything_else(
+    model_env: ModelServer, run_task: RunTask, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    async def answer(text: str, deadline: float | None, again: Callable[[str], str]) -> str:
+        await asyncio.sleep(5)
+        assert not again("yes")
+        return "yes"
+
+    for name, value in IMPATIENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("flyteplugins.agents.core._approval_asking.has_console", lambda: True)
+    monkeypatch.setattr("flyteplugins.agents.core._approval_asking.ask_console", answer)
+    gated = tool(refund, requires_approval=True) if form == "the tool" else refund
+    forms = {
+        "can_use_tool": lambda: ClaudeAgentOptions(can_use_tool=approve_with_flyte(), env=dict(IMPATIENT)),
+        "a hook": lambda: ClaudeAgentOptions(hooks=hook_asks("refund"), env=dict(IMPATIENT)),
+    }
+    OPTIONS.update(tools=[gated], options=forms.get(form, lambda: ClaudeAgentOptions(env=dict(IMPATIENT))))
+    proposes(model_env, "refund")
+    assert await run_task(asking, name="run") == "all done []"
+    assert DONE == ["refund a 100"]
+    assert "refunded a" in told(model_env)
+
+
+async def test_a_hook_that_asks_by_itself_is_waited_for_and_what_it_is_told_ends_the_run(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer
+) -> None:
+    """Claude Code would go on without it after a minute, and take an error in it for no opinion: the call would be made."""
+
+    async def hook(given: Any, call_id: str | None, context: Any) -> Any:
+        return {} if await request_approval("by hand", given["tool_input"]) else {"decision": "block"}
+
+    matcher = HookMatcher(matcher=None, hooks=[hook])
+    OPTIONS["options"] = lambda: ClaudeAgentOptions(hooks={"PreToolUse": [matcher]})
+    proposes(model_env, "refund")
+    reviewer.present = False
+    assert await run_task(asking, name="run") == "None ['by hand sha256']"
+    assert DONE == []
+    reviewer.present = True
+    reviewer.says("by hand", "yes")
+    assert await run_task(asking, name="run") == "all done []"
+    assert DONE == ["refund a 100"]
+    assert len(reviewer.asked) == 1
+    assert matcher == HookMatcher(matcher=None, hooks=[hook])
+
+
+def test_a_hook_has_as_much_time_as_it_is_given_and_else_all_there_is() -> None:
+    async def hook(given: Any, call_id: str | None, context: Any) -> Any:
+        return {}
+
+    class Built:
+        server_name = "flyte_tools"
+
+    matchers = [HookMatcher(hooks=[hook]), HookMatcher(hooks=[hook], timeout=3)]
+    given = ClaudeAgentOptions(hooks={"PreToolUse": matchers, "PostToolUse": matchers})
+    permissions = Permissions(None, Built(), RunContext(lambda error: None))  # type: ignore[arg-type]
+    hooks = permissions.options(given)["hooks"]
+    assert [matcher.timeout for matcher in hooks["PreToolUse"]] == [2_147_483.0, 3]
+    assert hooks["PostToolUse"] == matchers
+    assert given.hooks == {"PreToolUse": matchers, "PostToolUse": matchers}
 
 
 async def test_nobody_in_time_is_told_to_the_model_or_fails_the_run(

@@ -157,6 +157,16 @@ def test_nothing_of_the_machine_is_taken_in_unless_it_is_asked_for() -> None:
     assert (asked.tools, asked.setting_sources, asked.strict_mcp_config) == (["Read"], ["project"], False)
 
 
+def test_servers_that_claude_code_connects_by_itself_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    one = AgentDefinition(description="d", prompt="p", mcpServers=["named", {"mine": {"command": "x"}}])
+    built(subagents={"named": AgentDefinition(description="d", prompt="p", mcpServers=["named"])})
+    assert caplog.text == ""
+    built(subagents={"helper": one}, durable=False)
+    assert caplog.text == ""
+    built(subagents={"helper": one})
+    assert "helper have MCP servers of their own" in caplog.text
+
+
 def test_a_process_has_a_folder_of_its_own_and_the_callers_environment_wins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

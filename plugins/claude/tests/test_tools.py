@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +185,82 @@ async def test_tools_of_the_sdk_and_of_mcp_servers_run_once(
     assert sorted(EFFECTS) == ["native a", "native b", "shout d"]
     assert log.read_text().split("\n")[:-1] == ["started", "echo c"]
     assert model_env.journal.count() == 2
+
+
+@pytest.fixture
+def remote_server(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Starts an MCP server that listens on loopback; its log and its port are in the test's folder."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(transport: str) -> subprocess.Popen[bytes]:
+        program = Path(__file__).parent / "apps" / "mcp_server.py"
+        process = subprocess.Popen([sys.executable, str(program), str(tmp_path / "server.log"), transport])
+        started.append(process)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "server.port").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@env.task
+async def with_a_remote_server(crash: bool = False) -> str:
+    options = ClaudeAgentOptions(mcp_servers={"far": STATE["server"]})
+    answer = await run_agent("go", options=options)
+    STATE["runs"] = STATE.get("runs", 0) + 1
+    if crash and STATE["runs"] == 1:
+        raise Crash
+    return answer
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_server_that_is_elsewhere_is_called_once_and_a_resume_needs_it_no_more(
+    model_env: ModelServer,
+    run_task: RunTask,
+    run_folder: Callable[[str], Path],
+    tmp_path: Path,
+    remote_server: Callable[[str], subprocess.Popen[bytes]],
+    transport: str,
+) -> None:
+    process = remote_server(transport)
+    url = f"http://127.0.0.1:{(tmp_path / 'server.port').read_text()}/{'mcp' if transport == 'http' else 'sse'}"
+    STATE["server"] = {"type": transport, "url": url, "headers": {"x-key": "very-secret"}}
+    model_env.script("go", Reply(calls=(call("mcp__far__echo", text="c"), call("mcp__far__echo", text="d"))), "done")
+    with pytest.raises(flyte.errors.RuntimeUserError):
+        await run_task(with_a_remote_server, crash=True)
+    assert [text_of(block).partition("}")[0] for block in results_of(model_env)] == [
+        '{"result":"echo c"',
+        '{"result":"echo d"',
+    ]
+    said = set((tmp_path / "server.log").read_text().split("\n")[:-1])
+    assert said == {"started", "key very-secret", "echo c", "echo d"}
+    process.kill()  # whoever asked it again would have an error
+    process.wait()
+    assert await run_task(with_a_remote_server, crash=True) == "done"
+    assert (tmp_path / "server.log").read_text().count("echo") == 2
+    assert model_env.journal.count() == 2
+    kept = [path.read_bytes() for path in run_folder("").rglob("*") if path.is_file()]
+    assert any(b"echo c" in content for content in kept)
+    assert not any(b"very-secret" in content for content in kept)
+
+
+async def test_a_server_that_is_not_there_ends_the_run_and_says_so(model_env: ModelServer, run_task: RunTask) -> None:
+    model_env.script("go", "done")
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        STATE["server"] = {"type": "http", "url": f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"}
+        with pytest.raises(
+            flyte.errors.RuntimeUserError,
+            match=r"server far \(http://127.0.0.1:\d+/mcp\) cannot be connected: ConnectError",
+        ):
+            await run_task(with_a_remote_server)
+    assert model_env.journal.count() == 0
 
 
 async def test_a_caller_that_wants_to_be_asked_is_asked_and_hooks_see_each_call(model_env: ModelServer) -> None:

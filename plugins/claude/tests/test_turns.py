@@ -266,6 +266,46 @@ async def test_the_turns_of_a_subagent_are_recorded(model_env: ModelServer, run_
     assert {event.name for event in EVENTS if isinstance(event, ToolCallFinished)} == {"add", "Agent"}
 
 
+@pytest.mark.parametrize("told", ["", "0"], ids=["in the foreground", "in the background"])
+async def test_a_subagent_of_the_background_reports_and_its_turns_are_recorded(
+    model_env: ModelServer, run_task: RunTask, caplog: pytest.LogCaptureFixture, told: str
+) -> None:
+    """Unless the caller turns that on, with a warning, it runs in the foreground, where a retry finds each turn in its place."""
+    env_of_it = {"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": told} if told else {}
+
+    @env.task
+    async def with_a_background(crash: bool = False) -> str:
+        helper = AgentDefinition(
+            description="Adds.", prompt="You add.", tools=["mcp__flyte_tools__add"], background=True
+        )
+        options = ClaudeAgentOptions(env=env_of_it)
+        result = await run_agent(
+            "delegate", tools=[add], subagents={"adder": helper}, options=options, full_result=True
+        )
+        RESULTS.append(result)
+        if crash and len(RESULTS) == 1:
+            raise Crash
+        return result.output
+
+    model_env.script(
+        "^delegate$",
+        Reply(calls=(call("Agent", description="add", prompt="one and two", subagent_type="adder"),)),
+        Reply("The helper said 3."),
+        Reply("The helper is ready."),
+        anywhere=True,
+    )
+    model_env.script("one and two", Reply(calls=(call("add", a=1, b=2),)), Reply("It is 3."))
+    with pytest.raises(flyte.errors.RuntimeUserError):
+        await run_task(with_a_background, crash=True)
+    asked = model_env.journal.count()
+    assert "It is 3." in str([entry.body["messages"][-1] for entry in model_env.journal.requests()])
+    assert ("run in the foreground" in caplog.text) == (not told)
+    assert ("may run in the background" in caplog.text) == bool(told)
+    assert await run_task(with_a_background, crash=True) == RESULTS[0].output
+    if not told:  # else the report may come before or after another turn
+        assert model_env.journal.count() == asked
+
+
 async def test_a_foreign_request_is_refused(model_env: ModelServer) -> None:
     """Only who knows the path gets through, and the proxy listens on loopback alone."""
 

@@ -15,7 +15,7 @@ from flyteplugins.agents.core import JSON, UnserializableError, jsonable, tool_l
 from ._function_tools import LocalTool, NativeFunctionTool, TaskTool
 from ._mcp import read_servers
 from ._output import OutputFormat
-from ._process import fixed_upstream
+from ._process import fixed_upstream, runs_in_background
 from ._tool import tool as make_tool
 
 __all__ = ["BuiltAgent", "build_agent"]
@@ -158,6 +158,8 @@ def build_agent(
         # no snapshot: a conversation that is gone on with has new instructions where they are new
         changes["system_prompt"] = {"type": "custom", "prompt": instructions, "snapshot": False}
     changes["model"] = changes["model"] or DEFAULT_MODEL
+    if durable:
+        _warn_of_subagents(agents, given.env)
     changes |= _capabilities(given, agents)
     if given.max_buffer_size is None:
         changes["max_buffer_size"] = 1 << 28  # the SDK's own 1 MiB is less than one long answer
@@ -178,6 +180,28 @@ def build_agent(
         server_name=server_name,
         output=output,
     )
+
+
+def _warn_of_subagents(agents: Mapping[str, AgentDefinition], env: Mapping[str, str]) -> None:
+    if runs_in_background(env):
+        logger.warning(
+            "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS is off, so that sub-agents may run in the background. Each reports when it is "
+            "ready, which on a retry may be before or after another turn: turns after that are then asked again. Tools that ran "
+            "are not run again."
+        )
+    elif background := sorted(name for name, agent in agents.items() if agent.background):
+        logger.warning(
+            "The sub-agents %s are to run in the background, and run in the foreground: there a retry finds all of their turns. "
+            "options=ClaudeAgentOptions(env={'CLAUDE_CODE_DISABLE_BACKGROUND_TASKS': '0'}) lets them.",
+            ", ".join(background),
+        )
+    own = sorted(name for name, agent in agents.items() if any(isinstance(one, dict) for one in agent.mcpServers or ()))
+    if own:
+        logger.warning(
+            "The sub-agents %s have MCP servers of their own, to which Claude Code connects by itself: what these do is not "
+            "recorded, and a retry does it again. Give them in options=ClaudeAgentOptions(mcp_servers=...), and name them.",
+            ", ".join(own),
+        )
 
 
 def _copied(options: ClaudeAgentOptions) -> ClaudeAgentOptions:

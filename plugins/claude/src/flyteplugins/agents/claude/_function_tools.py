@@ -19,15 +19,12 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Te
 from flyteplugins.agents.core import JSON, AgentError, AgentRun, AgentTool
 
 from ._context import RunContext
+from ._process import LONGEST_CALL
 
 __all__ = ["LocalTool", "NativeFunctionTool", "TaskTool", "record_call", "serve_tools", "tool_server"]
 
 Check = Callable[[str, str, dict[str, Any]], None]
 """Takes the model's id of a call, the tool as Claude Code names it, and the arguments; raises where another call was approved."""
-
-LONGEST_CALL = 2_147_483_647
-"""How long Claude Code waits for a call of the run's own tools, in milliseconds: as long as it can, which is 24 days. A task has
-a timeout of its own, and a person who is asked may take their time."""
 
 _MOST_CHARACTERS = 500_000
 """Up to here Claude Code gives a result to the model as it is; a longer one it writes to a file of its own, and names that."""

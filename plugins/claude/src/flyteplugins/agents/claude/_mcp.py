@@ -21,7 +21,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, Tool
 
-from flyteplugins.agents.core import JSON, AgentRun, JsonCodec
+from flyteplugins.agents.core import JSON, AgentRun, JsonCodec, error_chain
 
 from ._context import RunContext
 from ._function_tools import Check, record_call, serve_tools
@@ -109,7 +109,11 @@ class McpConnection:
             logger.warning("The MCP server %s was not left cleanly: %r", self.name, problem)
 
     async def connected(self) -> Client:
-        """The client, connected."""
+        """The client, connected.
+
+        Raises:
+            ConnectionError: The server is not there, or speaks something else.
+        """
         if self._client is None:
             self._client = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._live(self._client))
@@ -123,8 +127,18 @@ class McpConnection:
         except BaseException as error:
             if ready.done():
                 raise
-            ready.set_exception(error)
+            ready.set_exception(self._not_there(error) if isinstance(error, Exception) else error)
             ready.exception()  # whoever waits for it gets it
+
+    def _not_there(self, error: Exception) -> ConnectionError:
+        """Say which server it is: of the clients' errors most are groups, and none says it."""
+        place = self._config.get("url") or self._config.get("command") or "this process"
+        *_, cause = (one for one in error_chain(error) if not isinstance(one, BaseExceptionGroup))
+        made = ConnectionError(
+            f"The MCP server {self.name} ({place}) cannot be connected: {type(cause).__name__}: {cause}"
+        )
+        made.__cause__ = error
+        return made
 
     async def tools(self, run: AgentRun) -> list[Tool]:
         """The tools that the server offers, once: a resume gets the same list without asking.

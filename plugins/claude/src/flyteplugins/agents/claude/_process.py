@@ -14,7 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Surroundings", "fixed_upstream", "surroundings", "upstream_url"]
+__all__ = ["LONGEST_CALL", "Surroundings", "runs_in_background", "fixed_upstream", "surroundings", "upstream_url"]
+
+LONGEST_CALL = 2_147_483_647
+"""How long Claude Code waits for a call of the run's own tools, in milliseconds: as long as it can, which is 24 days. A task has
+a timeout of its own, and a person who is asked may take their time."""
 
 DEFAULT_URL = "https://api.anthropic.com"
 
@@ -30,12 +34,14 @@ _ELSEWHERE = (
     "CLAUDE_CODE_USE_GATEWAY",
 )
 
+_NO_BACKGROUND = "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS"
+
 _QUIET = {
     # else it asks the model for titles of sessions, and others for updates and settings
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
     # a sub-agent in the background reports whenever it is ready, in another place on each attempt
-    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    _NO_BACKGROUND: "1",
 }
 
 _LAUNCHER = """\
@@ -83,10 +89,21 @@ def fixed_upstream(env: Mapping[str, str]) -> str | None:
     Args:
         env: As for `upstream_url`.
     """
-    for name in _ELSEWHERE:
-        if (env.get(name) or os.environ.get(name, "")).lower() not in ("", "0", "false", "no", "off"):
-            return name
-    return None
+    return next((name for name in _ELSEWHERE if _is_on(env.get(name) or os.environ.get(name, ""))), None)
+
+
+def runs_in_background(env: Mapping[str, str]) -> bool:
+    """Whether sub-agents may run in the background: somebody said so, by turning off what turns it off here.
+
+    Args:
+        env: As for `upstream_url`.
+    """
+    told = env.get(_NO_BACKGROUND, os.environ.get(_NO_BACKGROUND))
+    return told is not None and not _is_on(told)
+
+
+def _is_on(value: str) -> bool:
+    return value.lower() not in ("", "0", "false", "no", "off")
 
 
 @contextmanager
@@ -120,6 +137,8 @@ def surroundings(
         if bypasses_permissions and hasattr(os, "geteuid") and os.geteuid() == 0:
             made["IS_SANDBOX"] = "1"  # a task's container runs as root
         made |= env
+        # each MCP server is one of this process's, and how long its calls may take is said for each
+        made["CLAUDE_CODE_SDK_MCP_TOOL_IDLE_TIMEOUT"] = str(LONGEST_CALL)
         if proxy_url is not None:
             made["ANTHROPIC_BASE_URL"] = proxy_url
             for name in ("NO_PROXY", "no_proxy"):
