@@ -183,27 +183,6 @@ async def test_an_exception_fails_the_run_where_it_is_to(
     assert DONE == ["rain"]
 
 
-async def test_a_confirmation_is_refused_with_a_clear_error(
-    run_task: RunTask, run_name: str, model_server: ModelServer
-) -> None:
-    """Where the SDK asks for one in the middle of a run: the tool does not run."""
-    model_server.script("pay", Reply(calls=(call("fail", why="paid"),)), "ok")
-    with pytest.raises(NotImplementedError, match="Give requires_approval= a function of the call's arguments"):
-        tool(fail, require_confirmation=lambda **_: True)
-    agent = LlmAgent(name="one", model=GEMINI, tools=[FunctionTool(fail, require_confirmation=True)])
-
-    @env.task(retries=2)
-    async def chat(message: str) -> str:
-        return str(await run_agent(message, agent=agent))
-
-    with pytest.raises(
-        flyte.errors.RuntimeUserError, match=r"fail requires a confirmation, which the SDK asks for itself"
-    ):
-        await run_task(chat, "pay it", name=run_name)
-    assert DONE == []
-    assert model_server.journal.count() == 1
-
-
 async def test_a_call_that_is_answered_later_is_pending_and_no_answer(
     run_task: RunTask, run_name: str, model_server: ModelServer
 ) -> None:

@@ -96,16 +96,26 @@ def _key(key: object) -> str:
     return key if isinstance(key, str) else render_result(key)
 
 
-def dump_actions(actions: EventActions) -> JSON:
+_BY_CALL = ("requested_tool_confirmations", "requested_auth_configs")
+"""Fields of actions that are keyed by the call's id, which the SDK makes up anew on each attempt."""
+
+
+def dump_actions(tool_context: ToolContext) -> JSON:
     """What a call did through its context, as JSON values.
 
     Args:
-        actions: The context's actions.
+        tool_context: The call's context.
 
     Raises:
         UnserializableError: It put something into the state that has no JSON form.
     """
+    actions = tool_context.actions
     kept: dict[str, Any] = actions.model_dump(mode="json", exclude_defaults=True, exclude={"state_delta"})
+    for name in _BY_CALL:
+        if name in kept:
+            kept[name] = {
+                "" if call == tool_context.function_call_id else call: one for call, one in kept[name].items()
+            }
     values = ValueCodec()
     kept["state_delta"] = {}
     for name, value in actions.state_delta.items():
@@ -127,6 +137,9 @@ def apply_actions(payload: JSON, tool_context: ToolContext) -> None:
     """
     kept = dict(cast("dict[str, Any]", payload))
     state = kept.pop("state_delta")
+    for name in _BY_CALL:
+        if name in kept:
+            kept[name] = {call or tool_context.function_call_id or "": one for call, one in kept[name].items()}
     actions = EventActions.model_validate(kept)
     for name in actions.model_fields_set:
         setattr(tool_context.actions, name, getattr(actions, name))

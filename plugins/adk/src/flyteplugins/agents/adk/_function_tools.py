@@ -10,7 +10,7 @@ SDK steers its loop, which do nothing but say so.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ from flyteplugins.agents.core import (
     describe_error,
 )
 
+from ._approvals import confirm, take_request, would_run
 from ._codec import ValueCodec, apply_actions, dump_actions
 from ._loop import on_run_loop
 
@@ -93,19 +94,24 @@ async def run_recorded(
             is_agent=True,
         )
         return recorded.value
-    return await on_run_loop(lambda: call_recorded(run, tool.name, args, tool_context, invoke))
+    asked = would_run(tool, args)
+    return await on_run_loop(lambda: call_recorded(run, tool.name, args, tool_context, invoke, asked=asked))
 
 
 async def call_recorded(
     run: AgentRun,
     name: str,
-    args: dict[str, Any] | JSON,
+    args: dict[str, Any],
     tool_context: ToolContext,
     call: Callable[[], Awaitable[Any]],
     *,
+    asked: Mapping[str, Any] | None = None,
     durable: bool = True,
 ) -> Any:
     """Make a call that may act through its context, or answer it from its record.
+
+    A tool that asks in the middle of its call to have it confirmed is called again with the answer, as the SDK would: the two
+    are leaves of their own. What it asks for then is not asked a second time.
 
     Args:
         run: The agent run.
@@ -113,6 +119,7 @@ async def call_recorded(
         args: Its arguments.
         tool_context: The context of the call.
         call: Makes the call.
+        asked: The arguments with defaults, as a person is shown them; `args` by default.
         durable: Whether it is recorded.
 
     Returns:
@@ -122,6 +129,32 @@ async def call_recorded(
         Exception: What the call raised.
         AgentError: The call raised, and the run is to fail on that.
     """
+    summary = tool_context.actions.skip_summarization
+    try:
+        value = await _call(run, name, args, tool_context, call, durable=durable)
+    finally:
+        request = take_request(tool_context)  # of a call that failed as well: then there is nothing to confirm
+    if request is None or tool_context.tool_confirmation is not None:
+        return value
+    answer = await confirm(name, asked if asked is not None else args, request, tool_context)
+    tool_context.tool_confirmation = answer
+    tool_context.actions.skip_summarization = summary  # asking had set it
+    shown = {**args, "tool_confirmation": answer.model_dump(mode="json", exclude={"hint"}, exclude_none=True)}
+    try:
+        return await _call(run, name, shown, tool_context, call, durable=durable)
+    finally:
+        take_request(tool_context)
+
+
+async def _call(
+    run: AgentRun,
+    name: str,
+    args: dict[str, Any],
+    tool_context: ToolContext,
+    call: Callable[[], Awaitable[Any]],
+    *,
+    durable: bool,
+) -> Any:
     values = ValueCodec()
 
     async def make() -> _Outcome:
@@ -132,8 +165,8 @@ async def call_recorded(
         except Exception as error:
             if run.on_tool_error == "raise":
                 raise AgentError(f"The tool {name} failed: {describe_error(error)}") from error
-            return _Outcome(None, dump_actions(tool_context.actions), error)
-        return _Outcome(values.decode(values.encode(value)), dump_actions(tool_context.actions))
+            return _Outcome(None, dump_actions(tool_context), error)
+        return _Outcome(values.decode(values.encode(value)), dump_actions(tool_context))
 
     recorded = await run.inline_tool(
         name,

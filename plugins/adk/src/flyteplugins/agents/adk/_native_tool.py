@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
+from google.adk.utils.context_utils import find_context_parameter
 from google.genai import types
 
-from flyteplugins.agents.core import AgentTool, ToolArgumentError, current_run, render_result
+from flyteplugins.agents.core import (
+    AgentError,
+    AgentTool,
+    ToolArgumentError,
+    current_run,
+    describe_error,
+    render_result,
+)
 
 from ._function_tools import call_recorded
 from ._loop import on_run_loop
@@ -22,11 +31,13 @@ class FlyteTool(BaseTool):
 
     Args:
         agent_tool: The tool, in no SDK's terms.
-        options: Keywords of `BaseTool`.
+        options: Keywords of `BaseTool`, and `require_confirmation`, a function of the call's arguments and the SDK's context.
     """
 
     def __init__(self, agent_tool: AgentTool, options: Mapping[str, Any]) -> None:
-        super().__init__(name=agent_tool.name, description=agent_tool.description, **options)
+        kept = dict(options)
+        self._require_confirmation: Callable[..., Any] | None = kept.pop("require_confirmation", None)
+        super().__init__(name=agent_tool.name, description=agent_tool.description, **kept)
         self._agent_tool = agent_tool
 
     @property
@@ -45,6 +56,45 @@ class FlyteTool(BaseTool):
             description=self.description,
             parameters_json_schema=self._agent_tool.schema.parameters,
         )
+
+    async def check_require_confirmation(self, args: dict[str, Any], tool_context: ToolContext) -> bool:
+        """Say whether the SDK's gate has a person confirm a call.
+
+        Args:
+            args: What the model said.
+            tool_context: The call's context.
+
+        Raises:
+            AgentError: The function that says so failed, or answered something else than yes or no.
+        """
+        asks = self._require_confirmation
+        if asks is None:
+            return False
+        try:
+            given = self._agent_tool.schema.validate(args)
+        except ToolArgumentError:
+            return False  # the model is told when it runs, which it does not
+        takes = inspect.signature(asks).parameters
+        everything = any(one.kind is one.VAR_KEYWORD for one in takes.values())
+        known = {name: value for name, value in given.items() if everything or name in takes}
+        # as the SDK's own: the context goes to the parameter that it calls so, or that is annotated with it
+        context = find_context_parameter(asks) or "tool_context"
+        if context in takes:
+            known[context] = tool_context
+        try:
+            answer = asks(**known)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:
+            raise AgentError(
+                f"Whether a call of {self.name} needs a confirmation is not known: require_confirmation raised "
+                f"{describe_error(error)}"
+            ) from error
+        if not isinstance(answer, bool):
+            raise AgentError(
+                f"require_confirmation of {self.name} returned {answer!r}; it has to return True or False."
+            )
+        return answer
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Run the tool for a model.

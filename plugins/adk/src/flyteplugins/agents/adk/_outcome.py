@@ -6,14 +6,12 @@ import json
 from dataclasses import dataclass, field
 
 from google.adk.events import Event
+from google.genai import types
 
 from ._codec import ValueCodec
 from ._model import response_text
 
 __all__ = ["Outcome"]
-
-CONFIRMATION = "adk_request_confirmation"
-"""The call by which the SDK asks a person whether a tool may run."""
 
 
 @dataclass
@@ -25,14 +23,14 @@ class Outcome:
         text: The answer.
         author: The agent that gave it.
         error: The event that says why there is none.
-        waiting: The calls that wait for somebody, by their id: their names.
+        waiting: The calls that wait for somebody, by their id, each with the agent that made it.
     """
 
     events: list[Event] = field(default_factory=list)
     text: str = ""
     author: str = ""
     error: Event | None = None
-    waiting: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, tuple[str, types.FunctionCall]] = field(default_factory=dict)
 
     def see(self, event: Event) -> None:
         """Take an event in.
@@ -45,7 +43,7 @@ class Outcome:
         self.events.append(event)
         for call in event.get_function_calls():
             if call.id and call.id in (event.long_running_tool_ids or ()):
-                self.waiting[call.id] = call.name or ""
+                self.waiting[call.id] = event.author, call
         for response in event.get_function_responses():
             self.waiting.pop(response.id or "", None)
         if event.error_code:
@@ -54,15 +52,20 @@ class Outcome:
         if event.is_final_response() and (text := _answer(event)):
             self.text, self.author, self.error = text, event.author, None
 
+    def answered(self, message: types.Content) -> None:
+        """Take in what a person answered.
+
+        Args:
+            message: The message with the answers.
+        """
+        for part in message.parts or ():
+            if part.function_response is not None:
+                self.waiting.pop(part.function_response.id or "", None)
+
     @property
-    def confirmations(self) -> list[str]:
-        """The tools that wait for a person's confirmation."""
-        return [
-            str(((call.args or {}).get("originalFunctionCall") or {}).get("name") or call.name)
-            for event in self.events
-            for call in event.get_function_calls()
-            if call.name == CONFIRMATION and call.id in self.waiting
-        ]
+    def pending(self) -> tuple[str, ...]:
+        """The names of the calls that wait."""
+        return tuple(call.name or "" for _, call in self.waiting.values())
 
 
 def _answer(event: Event) -> str:

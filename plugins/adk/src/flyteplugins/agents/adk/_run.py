@@ -161,7 +161,8 @@ async def run_agent(
             anywhere: the model's name resolves to no model, a tool waits for an answer and `full_result` is not given.
         BudgetExceededError: The run went over its budget; it carries the messages so far.
         ModelResponseError: The model's last response was an error, and not an answer.
-        NotImplementedError: The SDK asks for a confirmation by itself, or live mode is asked for.
+        ApprovalPendingError: A person has to be asked, and there is no terminal to ask at; with `full_result` the result says so.
+        NotImplementedError: Live mode is asked for.
         ValueError: Arguments exclude each other, or `memory_key` is not one path segment.
         TypeError: A tool is neither a task, a callable nor one of the SDK's, or an option is unknown.
     """
@@ -253,12 +254,11 @@ async def run_agent(
                 )
         finally:
             RUN_LOOP.reset(token)
-        _check_confirmations(outcome)
         if outcome.error is not None:
             _raise_response(outcome, models)
         if outcome.waiting and not full_result:
             raise AgentError(
-                f"The agent {built.name} waits for {', '.join(outcome.waiting.values())}. That is no answer: use "
+                f"The agent {built.name} waits for {', '.join(outcome.pending)}. That is no answer: use "
                 "full_result=True, whose result says what is pending."
             )
         output = parse_output(built, outcome.text, outcome.author) if not outcome.waiting else outcome.text
@@ -268,20 +268,27 @@ async def run_agent(
         if not full_result:
             return output
         result = run.result(output, outcome.text, outcome.events)
-        return dataclasses.replace(result, pending=tuple(outcome.waiting.values())) if outcome.waiting else result
+        return dataclasses.replace(result, pending=outcome.pending) if outcome.waiting else result
 
 
 async def _consume(run: AgentRun, runner: Any, arguments: Mapping[str, Any], built: Built) -> Outcome:
-    """Run the SDK's loop to its end."""
+    """Run the SDK's loop to its end, and on from where it stopped for a person."""
+    from ._approvals import answer_requests
     from ._outcome import Outcome
 
     outcome = Outcome()
     async with _closed_afterwards(runner, built.root):
-        events = run.wrapped_call(runner.run_async)(**arguments)
-        async with contextlib.aclosing(events):
-            async for event in events:
-                outcome.see(event)
-    return outcome
+        call = run.wrapped_call(runner.run_async)
+        while True:
+            events = call(**arguments)
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    outcome.see(event)
+            answer = await answer_requests(run, list(outcome.waiting.values()))
+            if answer is None:
+                return outcome
+            outcome.answered(answer)
+            arguments = {**arguments, "new_message": answer, "state_delta": None}
 
 
 _RUNNING: Counter[int] = Counter()
@@ -322,14 +329,6 @@ def _run_config(
     if max_llm_calls is not None:
         config.max_llm_calls = max_llm_calls
     return config
-
-
-def _check_confirmations(outcome: Outcome) -> None:
-    if waiting := outcome.confirmations:
-        raise NotImplementedError(
-            f"{', '.join(waiting)} requires a confirmation, which the SDK asks for itself, and a run cannot suspend on that: "
-            "the tool did not run, and nothing was confirmed or refused. Give the agent tool(fn, requires_approval=True) instead."
-        )
 
 
 def _raise_response(outcome: Outcome, models: Any) -> None:

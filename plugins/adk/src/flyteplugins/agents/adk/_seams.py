@@ -13,19 +13,22 @@ import functools
 import importlib.metadata
 import threading
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import wrapt
 from google.adk.artifacts import BaseArtifactService
 from google.adk.code_executors import BaseCodeExecutor
-from google.adk.flows.llm_flows.tools import _error_handler
+from google.adk.flows.llm_flows.tools import _caller, _error_handler
 from google.adk.memory import BaseMemoryService
 from google.adk.models import BaseLlm
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
+from google.adk.workflow import _tool_node
 
 from flyteplugins.agents.core import AgentError, current_run
 
+from ._approvals import gate
 from ._code import execute_recorded
 from ._function_tools import is_agent, run_recorded, shown_error
 from ._mcp import list_recorded
@@ -37,6 +40,7 @@ __all__ = ["install"]
 
 _LOCK = threading.Lock()
 _ON_ERROR = "run_on_tool_error_callbacks"
+_GATE = "apply_confirmation_gate"
 _MARK = "_flyteplugins_agents_adk"
 
 Catch = Callable[[Any, str, Any], Any]
@@ -57,11 +61,17 @@ def install() -> None:
         for base in (BaseMemoryService, BaseArtifactService):
             names = {name for name in SERVICE_METHODS if hasattr(base, name)}
             _catch(base, names, lambda owner, name, call: functools.partial(serve_recorded, owner, name, call))
-        found = getattr(_error_handler, _ON_ERROR, None)
-        if not callable(found):
-            raise _missing(f"{_error_handler.__name__}.{_ON_ERROR}")
-        if not isinstance(found, wrapt.FunctionWrapper):
-            setattr(_error_handler, _ON_ERROR, wrapt.FunctionWrapper(found, _answer_error))
+        _wrap(_error_handler, _ON_ERROR, _answer_error)
+        for module in (_caller, _tool_node):  # where agents and workflows look it up
+            _wrap(module, _GATE, gate)
+
+
+def _wrap(module: ModuleType, name: str, wrapper: Callable[..., Any]) -> None:
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise _missing(f"{module.__name__}.{name}")
+    if not isinstance(found, wrapt.FunctionWrapper):
+        setattr(module, name, wrapt.FunctionWrapper(found, wrapper))
 
 
 def _catch(base: type, names: set[str], catch: Catch) -> None:

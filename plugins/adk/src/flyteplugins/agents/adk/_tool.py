@@ -91,15 +91,17 @@ def tool(
             again, `"ask"` has a person decide, `"fail"` fails the run.
         requires_approval: Whether a person approves each call before it is made: `True`, a function of the validated arguments
             that says so, or an `Approval` with a prompt and a deadline. The run waits, on a cluster for a Flyte condition.
-        options: The SDK's own: `custom_metadata`, and `require_confirmation=True`, which is the same as `requires_approval=True`.
+        options: The SDK's own: `custom_metadata`, and `require_confirmation`: `True`, which is the same as
+            `requires_approval=True`, or a function of the call's arguments and of the SDK's `tool_context` that says whether a
+            person is asked.
 
     Returns:
         The tool. It can be called like the task or the function, and an `LlmAgent(tools=[...])` takes it.
 
     Raises:
         TypeError: `target` is neither a task nor a callable, an option is unknown, a task takes the SDK's context, or a function
-            that takes it has another `on_unknown` than `"retry"`, or `requires_approval`.
-        NotImplementedError: `require_confirmation` is a function, which takes the SDK's context. Give `requires_approval` one.
+            that takes it has another `on_unknown` than `"retry"`, or `requires_approval`. Also, both of `requires_approval` and
+            `require_confirmation` are given.
     """
     if target is None:
         return lambda function: tool(
@@ -112,8 +114,14 @@ def tool(
             **options,
         )
     native = _check_options(options)
-    if native.pop("require_confirmation", False) and requires_approval is None:
-        requires_approval = True
+    asks = native.get("require_confirmation")
+    if asks is not None and requires_approval is not None:
+        raise TypeError(
+            "tool() was given require_confirmation and requires_approval, which ask the same person. Give one."
+        )
+    if isinstance(asks, bool):
+        del native["require_confirmation"]
+        requires_approval = asks or None
     made = NativeTool.of(
         target,
         sdk=_SDK,
@@ -142,9 +150,7 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(
             f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
         )
-    if callable(options.get("require_confirmation")):
-        raise NotImplementedError(
-            "tool(require_confirmation=...) was given a function, which takes the SDK's context. Give requires_approval= a "
-            "function of the call's arguments."
-        )
+    asks = options.get("require_confirmation", False)
+    if not callable(asks) and not isinstance(asks, bool):
+        raise TypeError(f"require_confirmation is {asks!r}; give True, False, or a function of the call's arguments.")
     return dict(options)
