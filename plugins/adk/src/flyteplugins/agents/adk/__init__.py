@@ -25,12 +25,16 @@ Importing this package does not import the SDK: a worker that runs a tool's task
 from __future__ import annotations
 
 from pkgutil import extend_path
+from typing import TYPE_CHECKING, Any
 
 from flyteplugins.agents.core import AgentResult, Budget, BudgetExceededError, MemoryStore, Retention, idempotency_key
 
 from ._model_error import ModelResponseError
 from ._run import run_agent, run_agent_sync
 from ._tool import tool
+
+if TYPE_CHECKING:
+    from ._session_service import FlyteSessionService
 
 # A code bundle that Flyte makes in a checkout has the modules that were loaded; the others are where this is installed.
 __path__ = extend_path(__path__, __name__)
@@ -39,6 +43,7 @@ __all__ = [
     "AgentResult",
     "Budget",
     "BudgetExceededError",
+    "FlyteSessionService",
     "MemoryStore",
     "ModelResponseError",
     "Retention",
@@ -47,3 +52,11 @@ __all__ = [
     "run_agent_sync",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FlyteSessionService":  # it needs the SDK
+        from ._session_service import FlyteSessionService
+
+        return FlyteSessionService
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from google.adk.models import BaseLlm
     from google.adk.planners import BasePlanner
     from google.adk.plugins import BasePlugin
+    from google.adk.sessions import BaseSessionService
     from google.genai import types
 
 __all__ = ["AgentOptions", "RunOptions"]
@@ -32,6 +33,8 @@ class RunOptions(CommonOptions, total=False):
     streaming: bool | None
     state: Mapping[str, Any] | None
     plugins: Sequence[BasePlugin]
+    session_service: BaseSessionService | None
+    session_id: str | None
     artifact_service: BaseArtifactService | None
     memory_service: BaseMemoryService | None
     credential_service: BaseCredentialService | None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from google.adk.memory import BaseMemoryService
     from google.adk.models import BaseLlm
     from google.adk.plugins import BasePlugin
+    from google.adk.sessions import BaseSessionService
     from google.genai import types
 
     from ._agent import Built
@@ -105,6 +106,8 @@ async def run_agent(
     streaming: bool | None = None,
     state: Mapping[str, Any] | None = None,
     plugins: Sequence[BasePlugin] = (),
+    session_service: BaseSessionService | None = None,
+    session_id: str | None = None,
     artifact_service: BaseArtifactService | None = None,
     memory_service: BaseMemoryService | None = None,
     credential_service: BaseCredentialService | None = None,
@@ -144,7 +147,10 @@ async def run_agent(
             `run_config` says if there is one, else if there is an `on_event`, by default.
         state: Changes to the session's state before the run.
         plugins: Plugins of the SDK's for this run, beside those of an app.
-        artifact_service: Where artifacts are kept. One that lasts: what is in memory is gone on a resume.
+        session_service: Whose session is gone on with, in place of a memory: a `FlyteSessionService`, or any of the SDK's. It is
+            read once, and gets the run's events when the run has its answer.
+        session_id: Which session of that service; it is made if there is none. One by a name of ours by default.
+        artifact_service: Where artifacts are kept. What is saved in memory is kept with the run, for its next attempt.
         memory_service: The SDK's long-term memory.
         credential_service: The SDK's credentials.
         app_name: The app's name for services, where `agent` is no app.
@@ -176,15 +182,25 @@ async def run_agent(
         memory_required=memory_required,
         memory_retention=memory_retention,
     )
+    if session_service is not None and memory_key is not None:
+        raise ValueError(
+            "run_agent was given memory_key and session_service, which both keep the session. Give one of them."
+        )
+    if session_id is not None and session_service is None:
+        raise ValueError(
+            f"run_agent was given session_id={session_id!r} and no session_service that has it. Give both."
+        )
     from google.adk.runners import Runner
 
     from ._agent import build_app, check_durable, parse_output, user_content
+    from ._artifacts import restore_artifacts
     from ._errors import classify
     from ._loop import RUN_LOOP
     from ._model import RunModels, use_models
     from ._request import content_values
     from ._seams import install
     from ._session import SDK, SESSION, RunSessions, dump_events, import_v0, repair_events
+    from ._user_session import UserSession
 
     message = user_content(input)
     built = build_app(
@@ -200,7 +216,10 @@ async def run_agent(
     )
     config = _run_config(run_config, max_llm_calls=max_llm_calls, streaming=streaming, listened=on_event is not None)
     install()
+    session = session_id or SESSION
     said: object = input if isinstance(input, str) else content_values([message])
+    if session_service is not None:
+        said = {"said": said, "session": [built.app.name, user_id, session]}
     async with agent_run(
         framework=SDK,
         name=built.name,
@@ -235,7 +254,14 @@ async def run_agent(
             memory_service=memory_service,
             credential_service=credential_service,
         )
-        await sessions.begin(memory, app_name=runner.app_name, user_id=user_id)
+        users = None
+        if session_service is None:
+            await sessions.begin(memory, app_name=runner.app_name, user_id=user_id)
+        else:
+            place = {"app_name": runner.app_name, "user_id": user_id, "session_id": session}
+            users = await UserSession.open(run, session_service, **place, required=memory_required)
+            await sessions.go_on(users.events, users.state, **place)
+        await restore_artifacts(run, artifact_service)
         models = RunModels()
         token = RUN_LOOP.set(asyncio.get_running_loop())
         try:
@@ -245,7 +271,7 @@ async def run_agent(
                     runner,
                     {
                         "user_id": user_id,
-                        "session_id": SESSION,
+                        "session_id": session,
                         "new_message": message.model_copy(deep=True),
                         "state_delta": dict(state) if state else None,
                         "run_config": config,
@@ -264,6 +290,8 @@ async def run_agent(
         output = parse_output(built, outcome.text, outcome.author) if not outcome.waiting else outcome.text
         if memory.store is not None:
             await memory.commit(dump_events(sessions.new_events()))
+        if users is not None:
+            await users.commit(run, sessions.new_events())
         await run.finish(outcome.text)
         if not full_result:
             return output

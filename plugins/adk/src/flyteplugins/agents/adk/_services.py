@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from flyteplugins.agents.core import JSON, current_run
 
+from ._artifacts import save_kept
 from ._loop import on_run_loop
 
 __all__ = ["SERVICE_METHODS", "serve_recorded"]
@@ -81,6 +82,8 @@ async def serve_recorded(
     recorder = run.recorder
 
     async def ask() -> Any:
+        if name == "save_artifact" and not args:
+            return await save_kept(run, service, call, kwargs)
         return await call(*args, **kwargs)
 
     recorded = await on_run_loop(lambda: recorder.record("memory", fields, ask, codec=cast(Any, SERVICE_METHODS[name])))

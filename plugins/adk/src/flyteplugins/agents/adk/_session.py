@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from flyteplugins.agents.core import JSON, RunMemory, UnserializableError, V0Content, import_v0_list
 
-__all__ = ["SDK", "RunSessions", "dump_events", "import_v0", "repair_events"]
+__all__ = ["SDK", "SESSION", "RunSessions", "check_state", "dump_events", "import_v0", "repair_events"]
 
 SDK = "adk"
 """Whose messages the transcript holds."""
@@ -42,17 +42,38 @@ class RunSessions(InMemorySessionService):
         Returns:
             The session, with the events and the state of earlier runs.
         """
-        self._place = (app_name, user_id)
+        self._place = (app_name, user_id, SESSION)
         session = await self.create_session(app_name=app_name, user_id=user_id, session_id=SESSION)
         for message in memory.history:
             await self.append_event(session, Event.model_validate(message))
         self._earlier = len(session.events)
         return session
 
+    async def go_on(
+        self, events: Sequence[Event], state: Mapping[str, Any], *, app_name: str, user_id: str, session_id: str
+    ) -> None:
+        """Make the session of one that a service of the caller's keeps.
+
+        Args:
+            events: Its events.
+            state: Its state.
+            app_name: The app's name.
+            user_id: The user's id.
+            session_id: Its id.
+        """
+        await self.create_session(app_name=app_name, user_id=user_id, session_id=session_id, state=dict(state))
+        self._place = (app_name, user_id, session_id)
+        self._stored.events = list(events)
+        self._earlier = len(events)
+
+    @property
+    def _stored(self) -> Session:
+        app_name, user_id, session_id = self._place
+        return self.sessions[app_name][user_id][session_id]
+
     def new_events(self) -> list[Event]:
         """What the run added, in order."""
-        app_name, user_id = self._place
-        return self.sessions[app_name][user_id][SESSION].events[self._earlier :]
+        return self._stored.events[self._earlier :]
 
 
 def dump_events(events: Sequence[Event]) -> list[JSON]:
@@ -67,14 +88,27 @@ def dump_events(events: Sequence[Event]) -> list[JSON]:
     return [_dump_event(event, f"events[{number}]") for number, event in enumerate(events)]
 
 
-def _dump_event(event: Event, path: str) -> JSON:
-    for name, value in event.actions.state_delta.items():
+def check_state(state: Mapping[str, Any], path: str) -> None:
+    """Refuse what a state cannot be kept with.
+
+    Args:
+        state: Its values.
+        path: Where they are, for the error.
+
+    Raises:
+        UnserializableError: A value is no JSON value.
+    """
+    for name, value in state.items():
         try:
             json.dumps(to_jsonable_python(value, inf_nan_mode="constants"), allow_nan=False)
         except (PydanticSerializationError, ValueError) as error:
             raise UnserializableError(
-                f"{path}.state[{name!r}]", f"{error}. Keep JSON values in the state, or name the key temp:{name}."
+                f"{path}[{name!r}]", f"{error}. Keep JSON values in the state, or name the key temp:{name}."
             ) from error
+
+
+def _dump_event(event: Event, path: str) -> JSON:
+    check_state(event.actions.state_delta, f"{path}.state")
     try:
         dumped = event.model_dump(mode="json", exclude_none=True)
     except (PydanticSerializationError, ValueError) as error:
