@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, RequiresApproval
+from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, RequiresApproval, tool_decorator
 
 if TYPE_CHECKING:
     from .sdk import Tool
@@ -16,6 +16,7 @@ SDK = f"{__package__}.sdk"
 """The SDK's module: nothing here imports it before an agent runs."""
 
 
+@tool_decorator
 def tool(
     target: Callable[..., Any],
     /,
@@ -45,8 +46,8 @@ def tool(
         factory=f"{__name__}:native_tool",
         name=name,
         description=description,
-        durable=None if durable else False,
-        on_unknown=None if on_unknown == "retry" else on_unknown,
+        durable=durable,
+        on_unknown=on_unknown,
         requires_approval=requires_approval,
     )
 

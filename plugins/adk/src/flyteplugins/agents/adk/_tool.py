@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
-from flyteplugins.agents.core import NativeTool, OnUnknown, RequiresApproval, as_agent_tool
+from flyteplugins.agents.core import (
+    NativeTool,
+    OnUnknown,
+    RequiresApproval,
+    as_agent_tool,
+    refuse_unknown_options,
+    tool_decorator,
+)
 
 if TYPE_CHECKING:
     from google.adk.tools.base_tool import BaseTool
@@ -34,11 +41,7 @@ _CONTEXT_TYPES = frozenset(
 _OPTIONS = ("custom_metadata", "require_confirmation")
 
 
-@overload
-def tool(target: Callable[..., Any], /) -> FlyteTool: ...
-
-
-@overload
+@tool_decorator
 def tool(
     target: Callable[..., Any],
     /,
@@ -49,32 +52,7 @@ def tool(
     on_unknown: OnUnknown = "retry",
     requires_approval: RequiresApproval = None,
     **options: Any,
-) -> FlyteTool: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> Callable[[Callable[..., Any]], FlyteTool]: ...
-
-
-def tool(
-    target: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+) -> FlyteTool:
     """Make a tool of a Flyte task or of a plain callable.
 
     On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
@@ -103,16 +81,6 @@ def tool(
             that takes it has another `on_unknown` than `"retry"`, or `requires_approval`. Also, both of `requires_approval` and
             `require_confirmation` are given.
     """
-    if target is None:
-        return lambda function: tool(
-            function,
-            name=name,
-            description=description,
-            durable=durable,
-            on_unknown=on_unknown,
-            requires_approval=requires_approval,
-            **options,
-        )
     native = _check_options(options)
     asks = native.get("require_confirmation")
     if asks is not None and requires_approval is not None:
@@ -130,8 +98,8 @@ def tool(
         native=native,
         name=name,
         description=description,
-        durable=None if durable else False,
-        on_unknown=None if on_unknown == "retry" else on_unknown,
+        durable=durable,
+        on_unknown=on_unknown,
         requires_approval=requires_approval,
     )
     checked = as_agent_tool(made)
@@ -145,11 +113,7 @@ def tool(
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(options) - set(_OPTIONS))
-    if unknown:
-        raise TypeError(
-            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
-        )
+    refuse_unknown_options(options, _OPTIONS)
     asks = options.get("require_confirmation", False)
     if not callable(asks) and not isinstance(asks, bool):
         raise TypeError(f"require_confirmation is {asks!r}; give True, False, or a function of the call's arguments.")

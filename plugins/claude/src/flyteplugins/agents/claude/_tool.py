@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
-from flyteplugins.agents.core import AgentTool, NativeTool, OnUnknown, RequiresApproval
+from flyteplugins.agents.core import AgentTool, CallableTool, NativeTool, OnUnknown, RequiresApproval, tool_decorator
 
 if TYPE_CHECKING:
     from claude_agent_sdk import SdkMcpTool
 
-__all__ = ["FlyteTool", "native_tool", "tool"]
+__all__ = ["native_tool", "tool"]
 
 _SDK = "claude_agent_sdk"
 _FACTORY = f"{__name__}:native_tool"
 
 
-class FlyteTool(Protocol):
-    """What `tool` returns, to a type checker: something that can be called like its task or function."""
-
-    __name__: str
-    __wrapped_task__: Any
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the task or the function."""
-        ...
-
-
-@overload
-def tool(target: Callable[..., Any], /) -> FlyteTool: ...
-
-
-@overload
+@tool_decorator
 def tool(
     target: Callable[..., Any],
     /,
@@ -41,30 +26,7 @@ def tool(
     durable: bool = True,
     on_unknown: OnUnknown = "retry",
     requires_approval: RequiresApproval = None,
-) -> FlyteTool: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-) -> Callable[[Callable[..., Any]], FlyteTool]: ...
-
-
-def tool(
-    target: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+) -> CallableTool:
     """Make a tool of a Flyte task or of a plain callable.
 
     On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
@@ -87,26 +49,17 @@ def tool(
     Raises:
         TypeError: `target` is neither a task nor a callable.
     """
-    if target is None:
-        return lambda function: tool(
-            function,
-            name=name,
-            description=description,
-            durable=durable,
-            on_unknown=on_unknown,
-            requires_approval=requires_approval,
-        )
     made = NativeTool.of(
         target,
         sdk=_SDK,
         factory=_FACTORY,
         name=name,
         description=description,
-        durable=None if durable else False,
-        on_unknown=None if on_unknown == "retry" else on_unknown,
+        durable=durable,
+        on_unknown=on_unknown,
         requires_approval=requires_approval,
     )
-    return cast("FlyteTool", made)
+    return cast("CallableTool", made)
 
 
 def native_tool(agent_tool: AgentTool, options: Mapping[str, Any] | None = None) -> SdkMcpTool[Any]:  # noqa: ARG001

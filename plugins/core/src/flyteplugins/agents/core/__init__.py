@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from ._compat import coerce_tool_args, resolve_memory, task_json_schema
     from ._control_flow import register_control_flow
+    from ._decorator import CallableTool, ToolDecorator, refuse_unknown_options, tool_decorator
     from ._endpoints import endpoint_identity
     from ._errors import (
         AgentError,
@@ -173,10 +174,12 @@ __all__ = [
     "rename_generated_ids",
     # tools
     "AgentTool",
+    "CallableTool",
     "DocstringUse",
     "NativeTool",
     "OnUnknown",
     "ToolArgumentError",
+    "ToolDecorator",
     "ToolOutcome",
     "ToolSchema",
     "ToolTaskResolver",
@@ -186,10 +189,12 @@ __all__ = [
     "context_parameters",
     "describe_error",
     "idempotency_key",
+    "refuse_unknown_options",
     "register_control_flow",
     "render_result",
-    "tool_schema",
+    "tool_decorator",
     "tool_list",
+    "tool_schema",
     # approvals
     "Approval",
     "ApprovalDecision",
@@ -298,6 +303,10 @@ _WHERE = {
     "resolve_memory": "_compat",
     "task_json_schema": "_compat",
     "register_control_flow": "_control_flow",
+    "CallableTool": "_decorator",
+    "ToolDecorator": "_decorator",
+    "refuse_unknown_options": "_decorator",
+    "tool_decorator": "_decorator",
     "endpoint_identity": "_endpoints",
     "AgentError": "_errors",
     "ApprovalExpiredError": "_errors",

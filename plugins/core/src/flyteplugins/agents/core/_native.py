@@ -21,6 +21,9 @@ from ._tools import AgentTool, as_agent_tool
 
 __all__ = ["NativeTool", "tool_list"]
 
+_DEFAULTS = {"durable": True, "on_unknown": "retry"}
+"""What every adapter's `tool` has where the caller says nothing."""
+
 
 def tool_list(tools: Iterable[Any]) -> list[Any]:
     """What `run_agent` was given as `tools`, which has to be several.
@@ -79,12 +82,12 @@ class NativeTool(wrapt.LazyObjectProxy[Any]):
             factory: As for the class.
             context_types: The SDK's context types, as `module.Name`: the model is not told of parameters that take them.
             native: What the adapter's factory takes besides; a tool that is renamed keeps its own.
-            options: Keywords of `AgentTool`. One that is `None` is left as it is, or at its default.
+            options: Keywords of `AgentTool`. Where it is `None` or the default, a tool that is renamed keeps its own.
 
         Raises:
             TypeError: `target` is neither a task nor a callable, or a task takes the SDK's context.
         """
-        given = {name: value for name, value in options.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not None and value != _DEFAULTS.get(name)}
         if hidden := context_parameters(target, context_types):
             given["hidden"] = hidden
         kept = getattr(target, "_self_options", {})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
-from flyteplugins.agents.core import NativeTool, OnUnknown, RequiresApproval
+from flyteplugins.agents.core import NativeTool, OnUnknown, RequiresApproval, refuse_unknown_options, tool_decorator
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -36,11 +36,7 @@ _CONTEXT_TYPES = frozenset(
 _OPTIONS = ("return_direct", "extras", "tags", "metadata")
 
 
-@overload
-def tool(target: Callable[..., Any], /) -> FlyteTool: ...
-
-
-@overload
+@tool_decorator
 def tool(
     target: Callable[..., Any],
     /,
@@ -51,32 +47,7 @@ def tool(
     on_unknown: OnUnknown = "retry",
     requires_approval: RequiresApproval = None,
     **options: Any,
-) -> FlyteTool: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> Callable[[Callable[..., Any]], FlyteTool]: ...
-
-
-def tool(
-    target: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+) -> FlyteTool:
     """Make a tool of a Flyte task or of a plain callable.
 
     On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
@@ -101,21 +72,7 @@ def tool(
         TypeError: `target` is neither a task nor a callable, an option is unknown, a task takes the SDK's context, or the
             function returns a `Command` or a message.
     """
-    if target is None:
-        return lambda function: tool(
-            function,
-            name=name,
-            description=description,
-            durable=durable,
-            on_unknown=on_unknown,
-            requires_approval=requires_approval,
-            **options,
-        )
-    unknown = sorted(set(options) - set(_OPTIONS))
-    if unknown:
-        raise TypeError(
-            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
-        )
+    refuse_unknown_options(options, _OPTIONS)
     _check_result(target)
     made = NativeTool.of(
         target,
@@ -125,8 +82,8 @@ def tool(
         native=options,
         name=name,
         description=description,
-        durable=None if durable else False,
-        on_unknown=None if on_unknown == "retry" else on_unknown,
+        durable=durable,
+        on_unknown=on_unknown,
         requires_approval=requires_approval,
     )
     return cast("FlyteTool", made)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
-from flyteplugins.agents.core import NativeTool
+from flyteplugins.agents.core import NativeTool, refuse_unknown_options, tool_decorator
 
 if TYPE_CHECKING:
     from agents import FunctionTool
@@ -30,11 +30,7 @@ _FACTORY = f"{__name__}:native_tool"
 _CONTEXT_TYPES = frozenset({"agents.tool_context.ToolContext", "agents.run_context.RunContextWrapper"})
 
 
-@overload
-def tool(target: Callable[..., Any], /) -> FlyteTool: ...
-
-
-@overload
+@tool_decorator
 def tool(
     target: Callable[..., Any],
     /,
@@ -45,32 +41,7 @@ def tool(
     on_unknown: OnUnknown = "retry",
     requires_approval: RequiresApproval = None,
     **options: Any,
-) -> FlyteTool: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> Callable[[Callable[..., Any]], FlyteTool]: ...
-
-
-def tool(
-    target: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+) -> FlyteTool:
     """Make a tool of a Flyte task or of a plain callable.
 
     On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
@@ -97,16 +68,6 @@ def tool(
     Raises:
         TypeError: `target` is neither a task nor a callable, an option is unknown, or a task takes the SDK's context.
     """
-    if target is None:
-        return lambda function: tool(
-            function,
-            name=name,
-            description=description,
-            durable=durable,
-            on_unknown=on_unknown,
-            requires_approval=requires_approval,
-            **options,
-        )
     name = name if name is not None else options.pop("name_override", None)
     description = description if description is not None else options.pop("description_override", None)
     documented = _documented(options)
@@ -118,8 +79,8 @@ def tool(
         native=_check_options(options),
         name=name,
         description=description,
-        durable=None if durable else False,
-        on_unknown=None if on_unknown == "retry" else on_unknown,
+        durable=durable,
+        on_unknown=on_unknown,
         requires_approval=requires_approval,
         documented=documented,
     )
@@ -148,11 +109,7 @@ _OTHERS = ("failure_error_function", "output_type")
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(options) - set(_FIELDS) - set(_OTHERS))
-    if unknown:
-        raise TypeError(
-            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join([*_FIELDS, *_OTHERS])}."
-        )
+    refuse_unknown_options(options, [*_FIELDS, *_OTHERS])
     return {_FIELDS.get(option, option): value for option, value in options.items()}
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 from flyteplugins.agents.core import (
     AgentTool,
     NativeTool,
     OnUnknown,
     RequiresApproval,
+    refuse_unknown_options,
     register_control_flow,
+    tool_decorator,
 )
 
 if TYPE_CHECKING:
@@ -37,11 +39,7 @@ register_control_flow(
 _CONTEXT_TYPES = frozenset({"pydantic_ai._run_context.RunContext", "pydantic_ai.tools.RunContext"})
 
 
-@overload
-def tool(target: Callable[..., Any], /) -> FlyteTool: ...
-
-
-@overload
+@tool_decorator
 def tool(
     target: Callable[..., Any],
     /,
@@ -52,32 +50,7 @@ def tool(
     on_unknown: OnUnknown = "retry",
     requires_approval: RequiresApproval = None,
     **options: Any,
-) -> FlyteTool: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> Callable[[Callable[..., Any]], FlyteTool]: ...
-
-
-def tool(
-    target: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    durable: bool = True,
-    on_unknown: OnUnknown = "retry",
-    requires_approval: RequiresApproval = None,
-    **options: Any,
-) -> FlyteTool | Callable[[Callable[..., Any]], FlyteTool]:
+) -> FlyteTool:
     """Make a tool of a Flyte task or of a plain callable.
 
     On a task each call is a child action of the agent's, with the task's own resources, retries and cache. Stack it on the task:
@@ -103,16 +76,6 @@ def tool(
     Raises:
         TypeError: `target` is neither a task nor a callable, an option is unknown, or a task takes the SDK's context.
     """
-    if target is None:
-        return lambda function: tool(
-            function,
-            name=name,
-            description=description,
-            durable=durable,
-            on_unknown=on_unknown,
-            requires_approval=requires_approval,
-            **options,
-        )
     native = _check_options(options)
     if (
         requires_approval is True
@@ -126,8 +89,8 @@ def tool(
         native=native,
         name=name,
         description=description,
-        durable=None if durable else False,
-        on_unknown=None if on_unknown == "retry" else on_unknown,
+        durable=durable,
+        on_unknown=on_unknown,
         requires_approval=requires_approval,
     )
     return cast("FlyteTool", made)
@@ -147,11 +110,7 @@ _OPTIONS = {
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(options) - set(_OPTIONS))
-    if unknown:
-        raise TypeError(
-            f"tool() has no option {', '.join(unknown)}; the SDK's own that it takes are {', '.join(_OPTIONS)}."
-        )
+    refuse_unknown_options(options, _OPTIONS)
     return {_OPTIONS[option]: value for option, value in options.items()}
 
 
