@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ._events import (
         ApprovalAnswered,
         ApprovalAsked,
+        DrainedSink,
         Event,
         EventSink,
         HandOff,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     )
     from ._native import NativeTool, tool_list
     from ._options import CommonOptions
+    from ._post import EventPost, post_events
     from ._recorder import Codec, DefaultErrorCodec, ErrorCodec, JsonCodec, Recorded, Recorder
     from ._render import render_result
     from ._report import ReportTimeline, flush_report
@@ -233,7 +235,9 @@ __all__ = [
     # events
     "ApprovalAnswered",
     "ApprovalAsked",
+    "DrainedSink",
     "Event",
+    "EventPost",
     "EventSink",
     "HandOff",
     "MemoryNotice",
@@ -244,6 +248,7 @@ __all__ = [
     "ToolCallRepeated",
     "ToolCallStarted",
     "TurnFinished",
+    "post_events",
     # what a person sees, and what watches
     "CallWrapper",
     "Instrumentor",
@@ -274,6 +279,8 @@ _WHERE = {
     "check_arguments": "_arguments",
     "tool_list": "_native",
     "CommonOptions": "_options",
+    "EventPost": "_post",
+    "post_events": "_post",
     "Approval": "_approval",
     "ApprovalDecision": "_approval",
     "ApprovalItem": "_approval",
@@ -317,6 +324,7 @@ _WHERE = {
     "error_chain": "_errors",
     "ApprovalAnswered": "_events",
     "ApprovalAsked": "_events",
+    "DrainedSink": "_events",
     "Event": "_events",
     "EventSink": "_events",
     "HandOff": "_events",

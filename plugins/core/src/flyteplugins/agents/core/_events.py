@@ -18,6 +18,7 @@ from ._usage import Usage
 __all__ = [
     "ApprovalAnswered",
     "ApprovalAsked",
+    "DrainedSink",
     "Event",
     "EventSink",
     "HandOff",
@@ -250,6 +251,18 @@ class RunFinished(Event):
 
 EventSink: TypeAlias = Callable[[Event], Awaitable[None] | None]
 """What `on_event` takes: a plain or a coroutine function of one event."""
+
+
+class DrainedSink:
+    """A listener that hands events on by itself, and is asked at the end of an agent run to do so with what it still has."""
+
+    def __call__(self, event: Event) -> None:
+        """Take an event, without waiting for anybody."""
+        raise NotImplementedError
+
+    async def drain(self) -> None:
+        """Hand on what was taken so far. It takes a bounded time, and never fails the run."""
+        raise NotImplementedError
 
 
 async def deliver(sink: EventSink, event: Event) -> None:

@@ -19,6 +19,7 @@ from ._budget import Budget, BudgetExceededError, Meter, current_meter, spent_in
 from ._canonical import JSON, UnserializableError, jsonable
 from ._errors import AgentError, ApprovalPendingError, ErrorClass, error_chain
 from ._events import (
+    DrainedSink,
     Event,
     EventSink,
     RunFinished,
@@ -32,6 +33,7 @@ from ._events import (
 )
 from ._instrumentation import apply_call_wrapper, apply_instrumentation, listeners
 from ._prices import read_prices, turn_cost
+from ._progress import Progress
 from ._recorder import Codec, ErrorCodec, Recorded, Recorder, current_slot
 from ._result import AgentResult, ToolCallRecord, TurnRecord
 from ._scope import TaskScope, current_scope
@@ -645,7 +647,12 @@ async def agent_run(
         report = RunReport.begin(name, contents=observability is True)
     telemetry = Telemetry.begin(framework, name, scope, observability)
     others = listeners(framework, contents=observability is True) if observability else []
-    sinks: list[EventSink] = [sink for sink in (report, telemetry, *others, on_event) if sink is not None]
+    progress: Progress | None = None
+    if scope is not None and observability:
+        progress = Progress.begin(
+            contents=observability is True, watched=on_event is not None and not isinstance(on_event, DrainedSink)
+        )
+    sinks: list[EventSink] = [sink for sink in (report, telemetry, *others, progress, on_event) if sink is not None]
     run = AgentRun(
         framework=framework,
         name=name,
@@ -717,6 +724,8 @@ async def agent_run(
         if telemetry is not None:
             telemetry.close()
         _CURRENT.reset(token)
+        if isinstance(on_event, DrainedSink):
+            await on_event.drain()
 
 
 def _parent() -> str | None:
