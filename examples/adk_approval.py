@@ -49,13 +49,14 @@ async def time_off(days: int, tool_context: ToolContext) -> dict[str, Any]:
         return {"status": "asked"}
     if not answer.confirmed:
         return {"status": "refused"}
-    print(f"    {answer.payload['days']} days off", flush=True)
-    return {"status": "granted", **answer.payload}
+    granted = answer.payload or {}
+    print(f"    {granted['days']} days off", flush=True)
+    return {"status": "granted", **granted}
 
 
 @env.task(report=True)
 async def support(order: str, patience: float = 86400.0) -> str:
-    from google.adk.tools import FunctionTool
+    from google.adk.tools.function_tool import FunctionTool
 
     ask = Approval(prompt="May this be paid back?", timeout=patience, on_timeout="deny")
     return str(

@@ -64,7 +64,7 @@ async def time_off(days: int, tool_context: ToolContext) -> dict[str, Any]:
         tool_context.state["asked"] = days
         tool_context.request_confirmation(hint="How many days?", payload={"days": days})
         return {"status": "waits"}
-    return {"status": "granted", "days": answer.payload["days"]} if answer.confirmed else {"status": "refused"}
+    return {"status": "granted", **(answer.payload or {})} if answer.confirmed else {"status": "refused"}
 
 
 def much(order: str, cents: int = 100) -> bool:

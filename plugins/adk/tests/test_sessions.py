@@ -26,7 +26,7 @@ from flyteplugins.agents.core import MemoryStore, MemoryUnavailableError, Unseri
 
 RunTask = Callable[..., Any]
 GEMINI = "gemini-2.5-flash"
-APP = {"app_name": "shop", "user_id": "ada"}
+APP: dict[str, Any] = {"app_name": "shop", "user_id": "ada"}
 
 pytestmark = pytest.mark.usefixtures("model_env")
 

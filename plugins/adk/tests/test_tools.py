@@ -22,6 +22,7 @@ from google.adk.tools.long_running_tool import LongRunningFunctionTool
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
+from pydantic import BaseModel
 
 from flyteplugins.agents.adk import run_agent, tool
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, ToolCall, call
@@ -73,23 +74,73 @@ def fail(why: str) -> str:
     raise RuntimeError(f"broken: {why}")
 
 
-@pytest.mark.parametrize("made", [measure, plain], ids=["task", "callable"])
+@pytest.mark.parametrize(
+    "made",
+    [measure, plain, LlmAgent(name="one", model=GEMINI, tools=[plain])],
+    ids=["task", "callable", "the agent's own"],
+)
 async def test_arguments_arrive_as_the_types_that_the_tool_names(
     run_task: RunTask, run_name: str, model_server: ModelServer, made: Any
 ) -> None:
     """An Enum, a datetime, floats from ints, and an optional float: coerced, and the call is made once."""
     said = {"unit": "kelvin", "at": "2026-01-02T03:04:05Z", "values": [1, 2], "limit": 3}
-    model_server.script("measure", Reply(calls=(ToolCall(made.__name__ if made is plain else "measure", said),)), "ok")
+    model_server.script("measure", Reply(calls=(ToolCall("measure" if made is measure else "plain", said),)), "ok")
+    given: dict[str, Any] = {"agent": made} if isinstance(made, LlmAgent) else {"model": GEMINI, "tools": [made]}
 
     @env.task
     async def chat(message: str) -> str:
-        result = await run_agent(message, model=GEMINI, tools=[made], full_result=True)
+        result: AgentResult[Any] = await run_agent(message, full_result=True, **given)
         return result.tool_calls[0].result
 
     shown = "KELVIN 2026-01-02T03:04:05+00:00 [1.0, 2.0] 3.0"
     assert [await run_task(chat, "measure it", name=run_name) for _ in range(2)] == [shown, shown]
     assert [(Unit.KELVIN, datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), [1.0, 2.0], 3.0)] == DONE
     assert all(type(value) is float for value in (*DONE[0][2], DONE[0][3]))
+
+
+class Order(BaseModel):
+    item: str
+    count: int = 1
+
+
+def place(
+    order: Order, others: list[Order] | None = None, note: str | None = None, *, tool_context: ToolContext
+) -> str:
+    """Place orders."""
+    DONE.append((order, others, note))
+    assert isinstance(order, Order)
+    assert tool_context.agent_name == "one"
+    return f"{order.count} {order.item}"
+
+
+async def test_wrong_arguments_of_an_agents_own_function_are_told_to_the_model(
+    run_task: RunTask, run_name: str, model_server: ModelServer
+) -> None:
+    """As of any other tool; the function is not called, and right ones are what its types say."""
+    model_server.script(
+        "order",
+        Reply(
+            calls=(
+                call("place", order={"item": "tea", "count": "many"}),
+                call("place"),
+                call("place", order={"item": "tea"}, others=[{"item": "cake"}]),
+            )
+        ),
+        lambda conversation: Reply(" | ".join(one.text for one in conversation.results)),
+    )
+    agent = LlmAgent(name="one", model=GEMINI, tools=[place])
+
+    @env.task
+    async def chat(message: str) -> str:
+        return str(await run_agent(message, agent=agent))
+
+    for _ in range(2):
+        wrong, missing, right = (await run_task(chat, "order it", name=run_name)).split(" | ")
+        assert "order.count" in wrong
+        assert "Error" in missing
+        assert "order" in missing
+        assert right == "1 tea"
+    assert [(Order(item="tea"), [Order(item="cake")], None)] == DONE
 
 
 def test_a_task_that_takes_the_sdks_context_is_refused_when_the_tool_is_made() -> None:

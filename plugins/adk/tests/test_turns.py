@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -19,15 +20,21 @@ from google.adk.models import BaseLlm, Claude, FallbackModel, Gemini
 from google.adk.models.anthropic_llm import AnthropicLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
-from google.adk.planners import BuiltInPlanner
+from google.adk.planners import BuiltInPlanner, PlanReActPlanner
 from google.adk.plugins import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.exit_loop_tool import exit_loop
+from google.adk.tools.function_tool import FunctionTool
+from google.adk.workflow import START, JoinNode, Workflow
 from google.genai import types
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel, create_model
 
 from flyteplugins.agents.adk import ModelResponseError, run_agent, run_agent_sync
 from flyteplugins.agents.adk._request import content_values, model_identity, request_fields
+from flyteplugins.agents.adk._spans import REPLAYED
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
 from flyteplugins.agents.core import AgentError, AgentResult, Budget, Event, HandOff, TextDelta, TurnFinished
 
@@ -330,40 +337,138 @@ async def test_each_model_of_a_fallback_has_a_turn_of_its_own(
     assert model_server.journal.count(model=GEMINI) == 1
 
 
-@pytest.mark.parametrize(
-    "model",
-    [AnthropicLlm(model="claude-sonnet-4-5"), OpenAIResponsesLlm(model="gpt-4.1")],
-    ids=lambda model: type(model).__name__,
+def lite_llm() -> BaseLlm:
+    from google.adk.models.lite_llm import LiteLlm
+
+    return LiteLlm(model="openai/gpt-4.1")
+
+
+OTHERS: dict[str, Callable[[], str | BaseLlm]] = {
+    "Anthropic": lambda: AnthropicLlm(model="claude-sonnet-4-5"),
+    "OpenAI Responses": lambda: OpenAIResponsesLlm(model="gpt-4.1"),
+    "OpenAI Chat by name": lambda: "gpt-4.1",
+    "LiteLLM": lite_llm,
+}
+needs_litellm = pytest.mark.skipif(
+    importlib.util.find_spec("litellm") is None, reason="LiteLLM is not among the pinned packages: it moves another pin"
 )
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", [pytest.param(one, marks=needs_litellm if one == "LiteLLM" else ()) for one in OTHERS])
 async def test_models_of_other_providers_are_durable(
-    run_task: RunTask, run_name: str, model_server: ModelServer, model: BaseLlm
+    run_task: RunTask, run_name: str, monkeypatch: pytest.MonkeyPatch, name: str, streaming: bool
 ) -> None:
-    """The SDK's classes for them, with a tool."""
-    model_server.script("hello", Reply(calls=(call("look", where="here"),)), "hi there")
+    """The SDK's classes for them, with a tool: one turn fails, and the next attempt asks that one only.
 
-    @env.task
-    async def chat(message: str) -> str:
-        return await run_agent(message, model=model, tools=[look])
-
-    assert [await run_task(chat, "hello", name=run_name) for _ in range(2)] == ["hi there"] * 2
-    assert model_server.journal.count() == 2
-
-
-async def test_openais_chat_models_are_durable(
-    run_task: RunTask, run_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By name. The SDK says `null` for what it has nothing to say about, which a strict server refuses."""
-    with ModelServer(strict=False) as server:
-        for name, value in server.env().items():
-            monkeypatch.setenv(name, value)
-        server.script("hello", Reply(calls=(call("look", where="here"),)), "hi there")
+    Another run of the same name asks nothing, and tells of the same text; each time with another object of the class. The SDK
+    says `null` to OpenAI's chat service for what it has nothing to say about, which a strict server refuses.
+    """
+    with ModelServer(strict="Chat" not in name and name != "LiteLLM") as server:
+        for variable, value in server.env().items():
+            monkeypatch.setenv(variable, value)
+        server.script("hello", Reply(calls=(call("look", where="here"),)), Reply("hi there, you", pieces=3))
+        server.fault(Fault.error(500, times=None), user="hello", turn=2)
+        told: list[Event] = []
 
         @env.task
         async def chat(message: str) -> str:
-            return await run_agent(message, model="gpt-4.1", tools=[look])
+            options: dict[str, Any] = {"model": OTHERS[name](), "tools": [look]}
+            return str(await run_agent(message, streaming=streaming, on_event=told.append, **options))
 
-        assert [await run_task(chat, "hello", name=run_name) for _ in range(2)] == ["hi there"] * 2
-        assert server.journal.count() == 2
+        with pytest.raises(flyte.errors.RuntimeUserError):
+            await run_task(chat, "hello", name=run_name)
+        failed = server.journal.count(turn=2)
+        server.clear()
+        server.script("hello", "not asked again", Reply("hi there, you", pieces=3))
+        pieces: list[str] = []
+        for _ in range(2):
+            told.clear()
+            assert await run_task(chat, "hello", name=run_name) == "hi there, you"
+            pieces.append("".join(event.text for event in told if isinstance(event, TextDelta)))
+        assert failed
+        assert server.journal.per_turn(user="hello") == {2: 1}
+        assert pieces == ["hi there, you" if streaming else ""] * 2
+
+
+async def test_a_planner_that_writes_its_plan_into_the_answer_leaves_it_out_of_it(
+    run_task: RunTask, run_name: str, model_server: ModelServer
+) -> None:
+    plan = "/*PLANNING*/ look first /*ACTION*/"
+    model_server.script(
+        "riddle", Reply(plan, calls=(call("look", where="here"),)), "/*REASONING*/ saw it /*FINAL_ANSWER*/ 42"
+    )
+
+    @env.task
+    async def chat(message: str) -> str:
+        return (await run_agent(message, model=GEMINI, planner=PlanReActPlanner(), tools=[look])).strip()
+
+    assert [await run_task(chat, "a riddle", name=run_name) for _ in range(2)] == ["42", "42"]
+    assert model_server.journal.count() == 2
+
+
+async def test_a_workflow_is_durable(run_task: RunTask, run_name: str, model_server: ModelServer) -> None:
+    """Agents as nodes, one after the other and side by side, and a tool as a node; one turn fails on its way.
+
+    The functions of its own nodes are the caller's program, which runs again.
+    """
+    model_server.script(None, "a draft", system="You write", anywhere=True, repeat_last=True)
+    model_server.script(None, "praise", system="You praise", anywhere=True, repeat_last=True)
+    model_server.script(None, "blame", system="You blame", anywhere=True, repeat_last=True)
+    model_server.fault(Fault.error(503, times=1), model="gemini-2.5-pro")
+    ran: list[str] = []
+
+    def keep(what: str) -> dict[str, str]:
+        """Keep something."""
+        ran.append(f"keep {what}")
+        return {"kept": what}
+
+    def arrange(node_input: Any) -> dict[str, str]:
+        ran.append("arrange")
+        return {"what": " and ".join(sorted(str(one) for one in node_input.values()))}
+
+    writer = LlmAgent(name="writer", model=GEMINI, instruction="You write")
+    good = LlmAgent(name="good", model=GEMINI, instruction="You praise")
+    bad = LlmAgent(name="bad", model="gemini-2.5-pro", instruction="You blame")
+    joined = JoinNode(name="both")
+    flow = Workflow(name="flow", edges=[(START, writer, (good, bad), joined, arrange, FunctionTool(keep))])
+
+    @env.task(retries=1)
+    async def chat(message: str) -> str:
+        result: AgentResult[Any] = await ask(flow, message, full_result=True)
+        return f"{result.text} {sorted(turn.agent for turn in result.turns)}"
+
+    for _ in range(2):
+        answer = await run_task(chat, "go", name=run_name)
+        assert "blame and praise" in answer
+        assert "['bad', 'good', 'writer']" in answer
+    assert model_server.journal.count() == 4
+    assert ran.count("keep blame and praise") == 1
+    assert ran.count("arrange") == 2
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+async def test_the_sdks_spans_of_what_was_replayed_say_so(
+    run_task: RunTask, run_name: str, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, streaming: bool
+) -> None:
+    """Turns and tools."""
+    model_server.script("see", Reply(calls=(call("look", where="here"),)), "seen")
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("google.adk.telemetry.tracing.tracer", provider.get_tracer("adk"))
+
+    @env.task
+    async def chat(message: str) -> str:
+        return await run_agent(message, model=GEMINI, tools=[look], streaming=streaming)
+
+    for replayed in (None, True):
+        exporter.clear()
+        assert await run_task(chat, "see", name=run_name) == "seen"
+        spans = [
+            one for one in exporter.get_finished_spans() if one.name.startswith(("generate_content", "execute_tool"))
+        ]
+        assert [(one.attributes or {}).get(REPLAYED) for one in spans] == [replayed] * 3
 
 
 async def test_thoughts_stay_out_of_the_answer(run_task: RunTask, run_name: str, model_server: ModelServer) -> None:

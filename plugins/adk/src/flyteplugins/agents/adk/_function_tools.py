@@ -29,14 +29,17 @@ from flyteplugins.agents.core import (
     DefaultErrorCodec,
     HandOff,
     JsonCodec,
+    ToolArgumentError,
     UnserializableError,
     current_run,
     describe_error,
 )
 
 from ._approvals import confirm, take_request, would_run
+from ._arguments import read_arguments
 from ._codec import ValueCodec, apply_actions, dump_actions
 from ._loop import on_run_loop
+from ._spans import mark_replayed
 
 __all__ = ["call_recorded", "is_agent", "run_recorded", "shown_error"]
 
@@ -78,6 +81,14 @@ async def run_recorded(
 
     if run is None or isinstance(tool, _STEERING):
         return await invoke()
+
+    async def invoke_with_types() -> Any:
+        try:
+            given = read_arguments(tool, args)
+        except ToolArgumentError as error:
+            return {"error": f"Error: {error}"}
+        return await call(args=given, tool_context=tool_context)
+
     if isinstance(tool, TransferToAgentTool):
         source = tool_context.agent_name
         await run.emit(HandOff(run=run.id, agent=source, source=source, target=str(args.get("agent_name", ""))))
@@ -95,7 +106,7 @@ async def run_recorded(
         )
         return recorded.value
     asked = would_run(tool, args)
-    return await on_run_loop(lambda: call_recorded(run, tool.name, args, tool_context, invoke, asked=asked))
+    return await on_run_loop(lambda: call_recorded(run, tool.name, args, tool_context, invoke_with_types, asked=asked))
 
 
 async def call_recorded(
@@ -181,6 +192,7 @@ async def _call(
     )
     outcome = recorded.value
     if recorded.replayed:
+        mark_replayed()
         apply_actions(outcome.actions, tool_context)
     if outcome.error is not None:
         raise outcome.error

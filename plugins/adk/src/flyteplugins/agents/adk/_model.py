@@ -20,12 +20,14 @@ from google.adk.models._fallback_model import FallbackModel
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.genai import types
+from opentelemetry import trace
 
 from flyteplugins.agents.core import JSON, AgentRun, TurnFacts, Usage, current_run
 
 from ._codec import ResponsesCodec
 from ._model_error import ModelResponseError
 from ._request import model_identity, request_fields
+from ._spans import mark_replayed
 
 __all__ = ["RunModels", "ask_recorded", "response_text", "use_models"]
 
@@ -108,6 +110,7 @@ async def _ask(
     request: LlmRequest,
     stream: bool,
 ) -> AsyncGenerator[LlmResponse, None]:
+    span = trace.get_current_span()
     fields = request_fields(model, _identity(model), request)
     labels = request.config.labels or {}
     about: dict[str, Any] = {
@@ -118,9 +121,16 @@ async def _ask(
     }
     try:
         if stream:
+            opened = marked = False
+
+            def open_stream() -> AsyncIterator[LlmResponse]:
+                nonlocal opened
+                opened = True
+                return _responses(ask, request, stream=True)
+
             pieces = run.stream_turn(
                 fields,
-                lambda: _responses(ask, request, stream=True),
+                open_stream,
                 delta=_Deltas(),
                 is_last=lambda piece: not piece.partial,
                 **about,
@@ -129,6 +139,9 @@ async def _ask(
             held: list[LlmResponse] = []
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:
+                    if not opened and not marked:  # the SDK ends its span with the first piece
+                        marked = True
+                        mark_replayed(span)
                     if piece.partial and not held:
                         yield piece
                     else:
@@ -141,6 +154,8 @@ async def _ask(
             return [response async for response in _responses(ask, request, stream=False)]
 
         recorded = await run.turn(fields, whole, **about)
+        if recorded.replayed:
+            mark_replayed(span)
     except ModelResponseError as error:
         models.errors.append(error)
         for response in ResponsesCodec().decode(error.responses):

@@ -22,6 +22,7 @@ from flyteplugins.agents.core import (
 
 from ._function_tools import call_recorded
 from ._loop import on_run_loop
+from ._spans import mark_replayed
 
 __all__ = ["FlyteTool", "native_tool"]
 
@@ -133,6 +134,8 @@ class FlyteTool(BaseTool):
             agent=tool_context.agent_name,
             injected=injected,
         )
+        if outcome.replayed:
+            mark_replayed()
         return {"result": outcome.text} if outcome.error is None else {"error": outcome.text}
 
 
