@@ -36,7 +36,7 @@ class Place:
         run.wait(quiet=True)
         if run.phase == "succeeded":
             assert run.outputs()[0] == ANSWER
-        return run.phase.value
+        return run.phase
 
     @property
     def turns(self) -> Counter[int]:

@@ -57,7 +57,8 @@ async def test_a_sub_agents_call_asks_too(
 
     @env.task
     async def asking() -> str:
-        gated: Any = tool(refund, **{form: True})  # one of two keywords
+        keyword: dict[str, Any] = {form: True}  # one of two
+        gated: Any = tool(refund, **keyword)
         expert = Agent(name="expert", model="gpt-4.1", tools=[gated])
         start = Agent(name="start", model="gpt-4.1", tools=[expert.as_tool("ask_expert", "Ask.")])
         return str(await run_agent("go", agent=start))

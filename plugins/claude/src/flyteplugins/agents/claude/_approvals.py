@@ -207,7 +207,8 @@ class Permissions:
         async def can_use_tool(
             name: str, arguments: dict[str, Any], context: ToolPermissionContext
         ) -> PermissionResult:
-            return await self._inside(answer(name, arguments, context))
+            decided: PermissionResult = await self._inside(answer(name, arguments, context))
+            return decided
 
         return {"can_use_tool": can_use_tool, **changes}
 
