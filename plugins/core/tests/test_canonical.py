@@ -33,6 +33,7 @@ from flyteplugins.agents.core import (
     jsonable,
     rename_generated_ids,
 )
+from flyteplugins.agents.core._canonical import SeenRequest
 
 SAFE = 2**53 - 1
 
@@ -61,7 +62,7 @@ anything = st.recursive(
 
 
 @given(plain_json)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_plain_json_is_written_as_rfc_8785_says(value: Any) -> None:
     assert canonical_json(value) == rfc8785.dumps(value)
 
@@ -90,7 +91,7 @@ def test_keys_in_another_order_make_no_difference() -> None:
 
 
 @given(anything, anything)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_different_values_are_written_differently(one: Any, other: Any) -> None:
     assert (canonical_json(one) == canonical_json(other)) == (_shape(one) == _shape(other))
 
@@ -398,3 +399,96 @@ def test_no_more_items_are_remembered_than_may_be(monkeypatch: pytest.MonkeyPatc
     for number in range(10):
         assert digest([number]) == digest([number])
     assert 0 < len(_canonical._KNOWN_ITEMS) <= 3
+
+
+# requests of which most was seen before
+
+
+class Contrary:
+    """A value that cannot be compared, as an array cannot."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("The truth value of an array is ambiguous")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.lists(anything, max_size=4), anything), min_size=2, max_size=4))
+def test_a_key_is_the_same_whatever_was_seen_before(requests: list[tuple[list[Any], Any]]) -> None:
+    seen = SeenRequest()
+    for messages, setting in [*requests, *reversed(requests)]:
+        fields = {"messages": messages, "settings": setting}
+        assert fingerprint(fields, seen) == fingerprint(fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (1, True),
+        (True, 1),
+        (0, False),
+        (2**60, float(2**60)),
+        ("a", b"a"),
+        ("", None),
+        ({"n": 1}, {"n": True}),
+        ({"n": [{"deep": 0}]}, {"n": [{"deep": False}]}),
+        ({"a": 1}, {"a": 1, "b": 2}),
+        ({"a": 1, "b": 2}, {"a": 1}),
+        ([1, 2], [1]),
+    ],
+)
+def test_what_python_calls_equal_and_a_model_does_not_has_another_key(before: object, after: object) -> None:
+    seen = SeenRequest()
+    old, _ = fingerprint({"messages": [before], "setting": before}, seen)
+    new = fingerprint({"messages": [after], "setting": after}, seen)
+    assert new == fingerprint({"messages": [after], "setting": after})
+    assert new[0] != old
+
+
+def test_a_message_that_was_changed_in_place_has_another_key() -> None:
+    seen = SeenRequest()
+    message = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+    before = fingerprint({"messages": [message], "last": message}, seen)
+    message["content"][0]["text"] = "Ho"  # type: ignore[index]
+    after = fingerprint({"messages": [message], "last": message}, seen)
+    assert after == fingerprint({"messages": [message], "last": message})
+    assert after[0] != before[0]
+
+
+def test_a_conversation_that_is_cut_off_and_goes_on_in_another_way_has_the_key_of_what_it_is() -> None:
+    seen = SeenRequest()
+    for messages in (["a", "b", "c"], ["a"], ["a", "d"], ["b", "d", "c"], [], ["a", "b", "c"]):
+        assert fingerprint({"messages": messages}, seen) == fingerprint({"messages": messages})
+
+
+def test_only_what_is_new_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[object] = []
+    plain = _canonical._item_digest
+
+    def counting(item: object, path: str, index: int) -> bytes:
+        hashed.append(item)
+        return plain(item, path, index)
+
+    monkeypatch.setattr(_canonical, "_item_digest", counting)
+    seen = SeenRequest()
+    messages: list[dict[str, object]] = []
+    for number in range(20):
+        messages.append({"role": "user", "content": f"message {number}", "number": number, "share": 0.5})
+        fingerprint({"messages": json.loads(json.dumps(messages))}, seen)  # equal, and other objects
+    assert hashed == messages
+
+
+def test_what_cannot_be_compared_or_is_no_plain_value_is_looked_at_each_time() -> None:
+    seen = SeenRequest()
+
+    class Options(BaseModel):
+        level: int
+
+    options = Options(level=1)
+    before, _ = fingerprint({"options": options, "messages": [options, {"text": "a"}]}, seen)
+    options.level = 2
+    after, _ = fingerprint({"options": options, "messages": [options, {"text": "a"}]}, seen)
+    assert after != before
+    with pytest.raises(UnserializableError, match=r"messages\[1\]"):
+        fingerprint({"options": options, "messages": [options, {"text": Contrary()}]}, seen)
+    again, _ = fingerprint({"options": options, "messages": [options, {"text": "a"}]}, seen)
+    assert again == after

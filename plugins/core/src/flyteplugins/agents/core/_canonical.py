@@ -29,7 +29,16 @@ import rfc8785
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["JSON", "UnserializableError", "canonical_json", "digest", "fingerprint", "jsonable", "rename_generated_ids"]
+__all__ = [
+    "JSON",
+    "SeenRequest",
+    "UnserializableError",
+    "canonical_json",
+    "digest",
+    "fingerprint",
+    "jsonable",
+    "rename_generated_ids",
+]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 """A value that `json` can write as it is."""
@@ -40,6 +49,7 @@ KEY_FORMAT = "flyte-agents-key/1"
 _MAX_SAFE_INTEGER = 2**53 - 1  # RFC 8785 numbers are IEEE 754 doubles
 _MAX_DEPTH = 200  # below the interpreter's recursion limit, so that depth is our error and not a crash
 _MARSHAL_VERSION = 2  # without references between equal parts, so that equal values look the same
+_ITEMS = b"items:"  # what the digest of a list begins with
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
@@ -216,7 +226,7 @@ def digest(value: object, *, path: str = "") -> str:
         UnserializableError: Part of the value has no canonical form.
     """
     if isinstance(value, (list, tuple)):
-        hasher = hashlib.sha256(b"items:")
+        hasher = hashlib.sha256(_ITEMS)
         for index, item in enumerate(value):
             hasher.update(_item_digest(item, path, index))
         return hasher.hexdigest()
@@ -248,12 +258,113 @@ def _item_digest(item: object, path: str, index: int) -> bytes:
     return found
 
 
-def fingerprint(fields: Mapping[str, object]) -> tuple[str, dict[str, str]]:
+class _Number:
+    """Equal to one number, and to no other that Python calls equal to it: 1, 1.0 and True are not one in JSON."""
+
+    __slots__ = ("_kind", "_text")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: float) -> None:
+        self._kind = type(value)
+        self._text = repr(value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is self._kind and repr(other) == self._text
+
+
+class _NotPlainError(Exception):
+    """A value holds something that may be changed, or may say that it equals what it does not."""
+
+
+def _plain_copy(value: object) -> object:
+    """Copy a value, so that it equals later ones that have the same canonical JSON. Texts are shared, not copied."""
+    kind = type(value)
+    if kind is str or value is None:
+        return value
+    if kind is bool or kind is int or kind is float:
+        return _Number(cast(float, value))
+    if kind is list:
+        return [_plain_copy(item) for item in cast("list[object]", value)]
+    if kind is dict and all(type(key) is str for key in cast("dict[object, object]", value)):
+        return {key: _plain_copy(item) for key, item in cast("dict[str, object]", value).items()}
+    raise _NotPlainError
+
+
+class _Unseen:
+    """Equals nothing: stands for a value that is looked at anew each time."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+_UNSEEN = _Unseen()
+
+
+class SeenRequest:
+    """The latest request of a line of work, with its digests: the next one is mostly the same.
+
+    Comparing a conversation with a copy that shares its texts takes a fraction of a microsecond a message, whatever their length;
+    only what is new is written as JSON and hashed.
+    """
+
+    def __init__(self) -> None:
+        self._lists: dict[str, list[tuple[object, bytes]]] = {}
+        self._values: dict[str, tuple[object, str]] = {}
+
+    def digest(self, value: object, *, path: str) -> str:
+        """What `digest` says of one field.
+
+        Args:
+            value: The field's value.
+            path: Its name.
+
+        Raises:
+            UnserializableError: Part of the value has no canonical form.
+        """
+        if isinstance(value, (list, tuple)):
+            return self._digest_list(value, path)
+        known = self._values.get(path)
+        if known is not None and _equals(known[0], value):
+            return known[1]
+        found = digest(value, path=path)
+        self._values[path] = _copy_or_unseen(value), found
+        return found
+
+    def _digest_list(self, items: Sequence[object], path: str) -> str:
+        entries = self._lists.setdefault(path, [])
+        del entries[len(items) :]
+        known = len(entries)
+        for index, item in enumerate(items):
+            if index < known and _equals(entries[index][0], item):
+                continue
+            entry = _copy_or_unseen(item), _item_digest(item, path, index)
+            entries[index : index + 1] = [entry]
+        return hashlib.sha256(_ITEMS + b"".join([entry[1] for entry in entries])).hexdigest()
+
+
+def _equals(known: object, value: object) -> bool:
+    try:
+        return known == value
+    except Exception:  # noqa: BLE001 - a value may compare as it likes (an array does so by element): then it is looked at anew
+        return False
+
+
+def _copy_or_unseen(value: object) -> object:
+    try:
+        return _plain_copy(value)
+    except (_NotPlainError, RecursionError):
+        return _UNSEEN
+
+
+def fingerprint(fields: Mapping[str, object], seen: SeenRequest | None = None) -> tuple[str, dict[str, str]]:
     """Make the key of a request.
 
     Args:
         fields: The whole semantic request, by the names that a person would use for its parts: `model`, `settings`,
             `instructions`, `tools`, `messages`, ...
+        seen: What was asked before in the same line of work, which makes the same key faster. It then holds this request.
 
     Returns:
         The key (64 hexadecimal digits), and a digest per field, by which two requests can be compared later.
@@ -261,7 +372,8 @@ def fingerprint(fields: Mapping[str, object]) -> tuple[str, dict[str, str]]:
     Raises:
         UnserializableError: A field has no canonical form; the message names the path.
     """
-    digests = {name: digest(value, path=name) for name, value in sorted(fields.items())}
+    make = digest if seen is None else seen.digest
+    digests = {name: make(value, path=name) for name, value in sorted(fields.items())}
     return hashlib.sha256(canonical_json({"format": KEY_FORMAT, "fields": digests})).hexdigest(), digests
 
 

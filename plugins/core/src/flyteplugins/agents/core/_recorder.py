@@ -30,7 +30,7 @@ from typing import Generic, Literal, Protocol, TypeVar, cast, get_args
 
 import flyte
 
-from ._canonical import JSON, UnserializableError, canonical_json, digest, fingerprint, jsonable
+from ._canonical import JSON, SeenRequest, UnserializableError, canonical_json, digest, fingerprint, jsonable
 from ._errors import ApprovalPendingError, RecordError, error_chain
 from ._records import Kind, Record, RecordFolder, parse_record_name, record_name
 from ._scope import TaskScope
@@ -43,6 +43,9 @@ __all__ = ["Codec", "DefaultErrorCodec", "ErrorCodec", "JsonCodec", "Recorded", 
 logger = logging.getLogger("flyteplugins.agents")
 
 Keep = Literal["always", "durable", "never"]
+
+_MAX_SEEN = 32
+"""Of how many lines of work the latest request is kept, to make the key of the next one faster."""
 
 T = TypeVar("T")
 
@@ -275,6 +278,7 @@ class Recorder:
         self._taken: dict[tuple[Kind, str], set[int]] = {}
         self._positions: dict[Kind, int] = {}
         self._passed_over: list[_PassedOver] = []
+        self._seen: dict[tuple[Kind, str], SeenRequest] = {}  # the latest at the end
         self._root = _Strand(self)
         self._folder = RecordFolder(scope.folder, path) if scope else None
 
@@ -476,7 +480,7 @@ class Recorder:
         if self._broken is not None:
             raise self._broken  # whoever swallowed it: what comes after a record that cannot be read has no ground
         strand = self._current_strand()
-        key, digests = fingerprint({**fields, "within": strand.within} if strand.within else fields)
+        key, digests = self._fingerprint(kind, fields, strand.within)
         if keep == "never" or not (self.durable or keep == "always"):
             return await self._unrecorded(kind, key, call)
         await self._go_past_failures(kind, key)
@@ -510,8 +514,7 @@ class Recorder:
         """
         if self.scope is None:
             return False
-        within = self._current_strand().within
-        key, _ = fingerprint({**fields, "within": within} if within else fields)
+        key, _ = self._fingerprint(kind, fields, self._current_strand().within)
         taken = self._taken.setdefault((kind, key), set())
         own = any((kind, key, ordinal) in self._recorded for ordinal in range(len(taken) + 1) if ordinal not in taken)
         return own or any(
@@ -520,6 +523,14 @@ class Recorder:
             if kind == "turn" or folder in self._followed or self._is_twin(folder)
             for ordinal in records.get((kind, key), ())
         )
+
+    def _fingerprint(self, kind: Kind, fields: Mapping[str, object], within: str) -> tuple[str, dict[str, str]]:
+        """Make the key of a request, looking only at what is new since the latest one of its line of work."""
+        seen = self._seen.pop((kind, within), None) or SeenRequest()
+        self._seen[kind, within] = seen
+        if len(self._seen) > _MAX_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return fingerprint({**fields, "within": within} if within else fields, seen)
 
     async def _unrecorded(self, kind: Kind, key: str, call: Callable[[], Awaitable[T]]) -> Recorded[T]:
         """Make a call that is not kept. It has a place all the same, for its idempotency key and for what it calls."""
