@@ -9,6 +9,7 @@ import inspect
 import json
 import logging
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,8 @@ import flyte
 import flyte.errors
 import pytest
 from flyte._internal.controllers._local_controller import LocalController
+from flyte._internal.runtime.convert import generate_trace_action_identity
+from flyte.models import NativeInterface
 
 from flyteplugins.agents.core import (
     JSON,
@@ -32,9 +35,9 @@ from flyteplugins.agents.core import (
     Recorder,
     RecordError,
     UnserializableError,
+    _traces,
 )
 from flyteplugins.agents.core._recorder import Slot
-from flyteplugins.agents.core._traces import TRACES
 
 if TYPE_CHECKING:
     from .conftest import Attempts, Model, StartAgent
@@ -1635,7 +1638,7 @@ async def test_the_failure_of_one_writer_does_not_take_the_answer_of_another_awa
 
 def test_the_traced_functions_are_frozen() -> None:
     """Flyte makes a trace's id of its function's name and body: a change of these is a change of every run in flight."""
-    for kind, function in TRACES.items():
+    for kind, function in _traces.TRACES.items():
         source = inspect.getsource(function)
         lines = [line.strip() for line in source.splitlines() if '"""' not in line]
         assert lines == [
@@ -1643,6 +1646,21 @@ def test_the_traced_functions_are_frozen() -> None:
             f"async def agent_{kind}(leaf: str) -> str:" + lines[1].partition("-> str:")[2],
             "return await BODY.get()()",
         ]
+
+
+def test_flyte_sees_the_traced_functions_as_they_are_written(tmp_path: Path) -> None:
+    """They are prepared for being looked at: types and identity are those of the same functions without that."""
+    source, prepared, _ = Path(str(_traces.__file__)).read_text().partition("for _trace in ")
+    assert prepared
+    (tmp_path / "unprepared.py").write_text(source.replace("from ._records", "from flyteplugins.agents.core._records"))
+    unprepared = runpy.run_path(str(tmp_path / "unprepared.py"))["TRACES"]
+    for kind, function in _traces.TRACES.items():
+        traced, written = inspect.unwrap(function), inspect.unwrap(unprepared[kind])
+        assert written.__doc__
+        interfaces = [NativeInterface.from_callable(one) for one in (traced, written)]
+        assert interfaces[0].inputs == interfaces[1].inputs == {"leaf": (str, inspect.Parameter.empty)}
+        assert interfaces[0].outputs == interfaces[1].outputs == {"o0": str}
+        assert generate_trace_action_identity(traced) == generate_trace_action_identity(written)
 
 
 # real processes

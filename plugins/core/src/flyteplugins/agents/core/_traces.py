@@ -6,6 +6,8 @@ tiny, and frozen: what a leaf does is in the recorder.
 
 from __future__ import annotations
 
+import inspect
+import typing
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
@@ -56,3 +58,17 @@ TRACES: dict[Kind, Callable[[str], Awaitable[str]]] = {
     "memory": agent_memory,
     "approval": agent_approval,
 }
+
+
+def _prepare(function: Callable[..., object]) -> None:
+    """Have at hand what Flyte asks a traced function for in each call: types, signature, docstring to be parsed.
+
+    Looking them up anew takes it a third of the time of the whole trace. Its ids come from the source, which stays as it is.
+    """
+    function.__annotations__ = typing.get_type_hints(function)
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    function.__doc__ = None
+
+
+for _trace in TRACES.values():
+    _prepare(inspect.unwrap(_trace))
