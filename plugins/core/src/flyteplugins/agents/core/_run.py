@@ -233,13 +233,14 @@ class AgentRun:
             Exception: What `Recorder.record` raises.
         """
         async with self._turn_events(model, agent, fields.get("messages")) as finished:
+            known = _once(facts)
             recorded = await self.recorder.record(
-                "turn", fields, call, codec=codec, info=lambda value: facts(value).as_dict()
+                "turn", fields, call, codec=codec, info=lambda value: known(value).as_dict()
             )
             if recorded.replayed:
                 for text in pieces:
                     await self.emit(TextDelta(run=self.id, agent=agent or self.name, text=text, replayed=True))
-            await finished(facts(recorded.value), recorded)
+            await finished(known(recorded.value), recorded)
         return recorded
 
     async def stream_turn(
@@ -273,6 +274,7 @@ class AgentRun:
             Exception: What `Recorder.record` raises.
         """
         async with self._turn_events(model, agent, fields.get("messages")) as finished:
+            known = _once(facts)
             pieces = record_stream(
                 self.recorder,
                 "turn",
@@ -280,12 +282,12 @@ class AgentRun:
                 stream,
                 codec=codec,
                 is_last=is_last,
-                info=lambda value: facts(value).as_dict(),
+                info=lambda value: known(value).as_dict(),
             )
             async with contextlib.aclosing(pieces):
                 async for item in pieces:
                     if isinstance(item, StreamEnd):
-                        await finished(facts(item.recorded.value), item.recorded)
+                        await finished(known(item.recorded.value), item.recorded)
                         return
                     piece, replayed = item
                     if text := delta(piece):
@@ -726,6 +728,18 @@ async def agent_run(
         _CURRENT.reset(token)
         if isinstance(on_event, DrainedSink):
             await on_event.drain()
+
+
+def _once(facts: Callable[[T], TurnFacts]) -> Callable[[T], TurnFacts]:
+    """Look at one response once, whoever asks; a response that another worker recorded is another one."""
+    seen: list[tuple[T, TurnFacts]] = []
+
+    def known(value: T) -> TurnFacts:
+        if not seen or seen[-1][0] is not value:
+            seen.append((value, facts(value)))
+        return seen[-1][1]
+
+    return known
 
 
 def _parent() -> str | None:

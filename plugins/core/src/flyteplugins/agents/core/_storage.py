@@ -84,7 +84,7 @@ class Folder:
         if uri.startswith("file://"):
             uri = unquote(urlsplit(uri).path)
         if "://" not in uri:
-            uri = str(pathlib.Path(uri).absolute())
+            uri = _tidy(uri) if os.path.isabs(uri) else str(pathlib.Path(uri).absolute())
         return cls("/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)]))
 
     @property
@@ -267,6 +267,11 @@ def _remove_tree(path: pathlib.Path) -> None:
         else:
             return
     raise OSError(errno.ENOTEMPTY, "Other processes go on adding files to the folder", str(path))
+
+
+@functools.lru_cache(maxsize=256)  # each look at where we are names the run's folder
+def _tidy(path: str) -> str:
+    return str(pathlib.Path(path))
 
 
 @functools.lru_cache(maxsize=64)  # opening one costs a TLS context; obstore's stores are safe to share between threads
