@@ -35,7 +35,7 @@ soak: $(VENV)/.test
 
 # What things cost beside what they are compared with; run it on a machine that does nothing else.
 bench: $(VENV)/.test
-	$(BIN)/python -m flyteplugins.agents.conformance.benchmarks
+	$(BIN)/python -m flyteplugins.agents.conformance.benchmarks plugins/openai/tests/test_conformance.py
 
 setup-run: $(VENV)/.run
 setup-test: $(VENV)/.test

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,62 @@ async def bare(options: Options, question: str) -> Any:
 
     config, turns = RunConfig(tracing_disabled=True), options.get("max_turns", 10)
     return await Runner.run(options["agent"], question, run_config=config, max_turns=turns)
+
+
+def at_once(asked: Callable[[], bool], behind: int, tools: Sequence[Any]) -> tuple[Options, Any]:
+    """An agent whose model answers at once. Without tools, two agents hand over to each other, which leaves no other leaf."""
+    from agents import Agent, Model, ModelResponse, Usage, function_tool
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    def message(number: int) -> ResponseOutputMessage:
+        text = ResponseOutputText(text=(f"{number} " * 1000)[:2000], type="output_text", annotations=[])
+        return ResponseOutputMessage(
+            id=f"msg_{number}", content=[text], role="assistant", status="completed", type="message"
+        )
+
+    def call(number: int, name: str) -> ResponseFunctionToolCall:
+        arguments = "{}" if not tools else f'{{"number": {number}}}'
+        return ResponseFunctionToolCall(
+            arguments=arguments, call_id=f"call_{number}", name=name, type="function_call", id=f"fc_{number}"
+        )
+
+    class AtOnce(Model):
+        model = "at-once"
+
+        def __init__(self) -> None:
+            self.turns = behind
+
+        async def get_response(
+            self,
+            system_instructions: Any,
+            input: Any,
+            model_settings: Any,
+            tools: list[Any],
+            output_schema: Any,
+            handoffs: list[Any],
+            tracing: Any,
+            **_: Any,
+        ) -> ModelResponse:
+            self.turns += 1
+            output: list[Any] = [message(self.turns)]
+            if asked():
+                output.append(call(self.turns, tools[0].name if tools else handoffs[0].tool_name))
+            usage = Usage(requests=1, input_tokens=10, output_tokens=10, total_tokens=20)
+            return ModelResponse(output=output, usage=usage, response_id=f"resp_{self.turns}")
+
+        def stream_response(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+    model = AtOnce()
+    agent = Agent[Any](name="built", model=model, tools=[function_tool(tool) for tool in tools])
+    if not tools:
+        agent.handoffs = [Agent(name="other", model=model, handoffs=[agent])]
+    past: list[Any] = [{"role": "user", "content": "Go."}]
+    for number in range(behind):
+        said = [message(number), call(number, "step")]
+        past += [item.model_dump(mode="json", exclude_unset=True) for item in said]
+        past.append({"type": "function_call_output", "call_id": f"call_{number}", "output": f"done {number}"})
+    return {"agent": agent}, past
 
 
 def temperature(value: float) -> Options:
@@ -71,6 +127,7 @@ OPENAI = Adapter(
     temperature=temperature,
     raises=raises,
     error_classes=error_classes,
+    at_once=at_once,
     unlimited={"max_turns": 10_000},
     golden=Path(__file__).parent / "golden",
     capabilities={

@@ -40,6 +40,10 @@ class Adapter:
             is part of a request, which is another one below 0.5 than from there on.
         raises: Every exception class that the SDK may raise in an agent run.
         error_classes: What the adapter says that each means.
+        at_once: For benchmarks, which leave an adapter without it out: makes keywords as `agent` does, with a model in this
+            process that answers with 2 KB at once, and a question with so many such turns behind it. Its arguments: a function to
+            be called whenever the model is asked, which says whether the answer calls for another turn; the number of turns
+            behind; the tools, of which a turn calls the first. Without any, a turn leads to the next by a hand-off, say.
         unlimited: Keywords of `run_agent` that lift the SDK's own limit of turns. `bare` gets them as well.
         streaming: Keywords of `run_agent` with which text arrives as it is made, besides `on_event`.
         tool_prefix: What the SDK puts before the names of tools, where it does.
@@ -63,6 +67,7 @@ class Adapter:
     raises: Callable[[], Collection[type[BaseException]]]
     error_classes: Callable[[], Mapping[type[BaseException], ErrorClass]]
     capabilities: Mapping[Capability, str]
+    at_once: Callable[[Callable[[], bool], int, Sequence[Any]], tuple[Options, Any]] | None = None
     unlimited: Options = field(default_factory=dict)
     streaming: Options = field(default_factory=dict)
     tool_prefix: str = ""

@@ -48,14 +48,20 @@ def capability_table(adapters: Sequence[Adapter]) -> str:
     return "\n".join(lines)
 
 
-def with_table(text: str, table: str) -> str:
-    """Put the table between its marks.
+def with_table(text: str, table: str, begin: str = BEGIN, end: str = END) -> str:
+    """Put a table between its marks.
+
+    Args:
+        text: The page.
+        table: The table.
+        begin: The mark before it; that of the capabilities by default.
+        end: The mark behind it.
 
     Raises:
         ValueError: The text has no marks.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"There is no place for the table: put {BEGIN} and {END} on lines of their own.")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ValueError(f"There is no place for the table: put {begin} and {end} on lines of their own.")
+    return f"{before}{begin}\n{table}\n{end}{after}"
