@@ -32,6 +32,10 @@ REFUSED = "They said: it is too late"
 
 AT_THE_TERMINAL: dict[str, list[tuple[tuple[str, ...], int | None, tuple[str, ...]]]] = {
     "approval.py": [(("yes", "no: it is too late"), 1900, (REFUSED, LATE))],
+    "claude_approval.py": [
+        (("approve", "deny: it is too late"), 1900, (REFUSED, LATE)),
+        (('{"order": "A-17", "cents": 500}',), 500, (LATE,)),
+    ],
     "langchain_approval.py": [
         (("approve", "deny: it is too late"), 1900, (REFUSED, LATE)),
         (('{"order": "A-17", "cents": 500}',), 500, (LATE,)),

@@ -21,7 +21,7 @@ from flyteplugins.agents.conformance.faults import (
     dump_points,
 )
 from flyteplugins.agents.conformance.local import LocalRuns
-from flyteplugins.agents.conformance.models import ModelServer
+from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 
 QUESTION = "How warm is it in Oslo and Rome? Keep notes."
 ANSWER = "Rome is warmer than Oslo."
@@ -95,3 +95,25 @@ def test_a_killed_process_is_gone_on_with_elsewhere(
     sessions = {entry.headers["x-claude-code-session-id"] for entry in model_server.journal.requests()}
     assert len(sessions) == 2
     assert not processes_of(f"CRASH_FOLDER={tmp_path}")
+
+
+def test_of_a_killed_process_nothing_runs_on(
+    local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, run_name: str
+) -> None:
+    """No Claude Code, no shell of its built-in tools with what runs in it, and no MCP server that was started."""
+    model_server.script(
+        "go",
+        Reply(calls=(call("mcp__theirs__echo", text="a"),)),
+        Reply(calls=(call("Bash", command="touch begun; kill -9 $WORKER; sleep 1000", description="x"),)),
+    )
+    program = Path(__file__).parent / "apps" / "dies_in_a_tool.py"
+    outcome = local_runs.run(
+        program, "chat", name=run_name, inputs={"message": "go"}, env={"CRASH_FOLDER": str(tmp_path)}
+    )
+    assert outcome.status == -9, outcome.output
+    assert (tmp_path / "begun").exists()
+    assert "echo a" in (tmp_path / "server.log").read_text()
+    deadline = time.monotonic() + 60
+    while left := processes_of(f"CRASH_FOLDER={tmp_path}"):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import flyte
 import flyte.errors
 import pytest
+from claude_agent_sdk import project_key_for_directory
+from claude_agent_sdk.testing import run_session_store_conformance
 
 from flyteplugins.agents.claude import run_agent, tool
+from flyteplugins.agents.claude._fallback import EagerSession
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.core import AgentResult
+from flyteplugins.agents.core import AgentError, AgentResult, Folder, MemoryStore, RunMemory
 
 RunTask = Callable[..., Any]
 
@@ -86,3 +92,54 @@ async def test_a_run_that_got_to_its_end_asks_nothing_on_the_retry(elsewhere: Mo
     assert elsewhere.journal.count() == 2
     assert EFFECTS == ["add 1 2"]
     assert RESULTS[1].usage.fresh.requests == 0
+
+
+@env.task
+async def remembering() -> str:
+    return await run_agent("go", tools=[add], memory_key="ada")
+
+
+async def test_what_an_attempt_did_not_live_to_remember_the_next_one_does(
+    elsewhere: ModelServer, run_task: RunTask, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent got to its end, and the worker died before the memory was written."""
+    elsewhere.script("go", Reply(calls=(call("add", a=1, b=2),)), Reply("It is 3."))
+
+    async def dies(self: RunMemory, *args: Any, **given: Any) -> None:
+        raise ValueError("the worker is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunMemory, "commit", dies)
+        with pytest.raises(flyte.errors.RuntimeUserError, match="lost"):
+            await run_task(remembering)
+    assert await run_task(remembering) == "It is 3."
+    assert elsewhere.journal.count() == 2
+    [folder] = (home / ".flyte" / "agents" / "memory").rglob("ada")
+    kept = await MemoryStore("ada", Folder.at(str(folder))).messages("claude")
+    assert [message["role"] for message in kept] == ["user", "assistant", "user", "assistant"]
+    assert "It is 3." in str(kept[-1])
+
+
+async def test_the_store_of_an_interrupted_run_passes_the_sdks_suite_and_is_there_again(tmp_path: Path) -> None:
+    """Transcripts of sub-agents included."""
+    numbers = itertools.count()
+
+    def session(place: str) -> EagerSession:
+        run = SimpleNamespace(recorder=SimpleNamespace(path=place), scope=SimpleNamespace(folder=folder))
+        return EagerSession(run)  # type: ignore[arg-type]  # all that it needs of a run
+
+    folder = Folder.at(str(tmp_path))
+    await run_session_store_conformance(lambda: session(f"run-{next(numbers)}"))
+    key: Any = {"project_key": project_key_for_directory(None), "session_id": "s"}
+    first = session("one")
+    said: Any = [{"type": "assistant", "uuid": "a", "message": {"id": "m", "role": "assistant", "content": []}}]
+    await first.append(key, said)
+    await first.append({**key, "subpath": "subagents/agent-1"}, said)
+    again = session("one")
+    await again.read()
+    await again.fill()
+    assert again.session_id == "s"
+    assert await again.load(key) == said
+    assert await again.load({**key, "subpath": "subagents/agent-1"}) == said
+    with pytest.raises(AgentError, match="Another worker"):
+        await first.append(key, said), await again.append(key, said)

@@ -98,6 +98,7 @@ async def take_turns(
     failure = _Failure()
     if isinstance(session, EagerSession):
         if (result := session.finished()) is not None:
+            await session.fill()  # the memory may not have it yet
             await session.tell(prefix=built.tool_prefix)
             return _read(built, result)
         if session.is_interrupted:
