@@ -113,7 +113,7 @@ CLAUDE = Adapter(
         Capability.INLINE_TOOLS: "functions, `SdkMcpTool`, MCP servers",
         Capability.MEMORY: "`memory_key`",
         Capability.LIMITS: "yes",
-        Capability.APPROVALS: "`requires_approval`",
+        Capability.APPROVALS: "`requires_approval`, `can_use_tool`, hooks",
     },
     absent={
         Capability.BUILT_IN_TOOLS: "Claude Code runs them by itself; they are off, and turned on a retry makes their calls again",

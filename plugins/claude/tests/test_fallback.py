@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
+import re
+import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,8 @@ from flyteplugins.agents.claude import run_agent, tool
 from flyteplugins.agents.claude._fallback import EagerSession
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.core import AgentError, AgentResult, Folder, MemoryStore, RunMemory
+
+Cloud = runpy.run_path(str(Path(__file__).parent / "apps" / "clouds.py"))["Cloud"]
 
 RunTask = Callable[..., Any]
 
@@ -53,24 +57,43 @@ async def chat(crash: bool = False) -> str:
     return result.output
 
 
-@pytest.fixture
-def elsewhere(model_env: ModelServer, monkeypatch: pytest.MonkeyPatch) -> ModelServer:
-    """Another cloud's API, as Claude Code sees it: an address and a key of their own."""
+@pytest.fixture(params=["foundry"])
+def elsewhere(
+    request: pytest.FixtureRequest, model_env: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ModelServer]:
+    """Another cloud's API, as Claude Code sees it: an address, a way to speak and a key of its own."""
     EFFECTS.clear()
     RESULTS.clear()
-    monkeypatch.setenv("CLAUDE_CODE_USE_FOUNDRY", "1")
-    monkeypatch.setenv("ANTHROPIC_FOUNDRY_BASE_URL", model_env.env()["ANTHROPIC_BASE_URL"])
-    monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", "k")
-    return model_env
+    api = model_env.env()["ANTHROPIC_BASE_URL"]
+    kind = request.param
+    monkeypatch.setenv(f"CLAUDE_CODE_USE_{kind.upper()}", "1")
+    if kind == "foundry":
+        monkeypatch.setenv("ANTHROPIC_FOUNDRY_BASE_URL", api)
+        monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", "k")
+        yield model_env
+        return
+    monkeypatch.setenv(f"CLAUDE_CODE_SKIP_{kind.upper()}_AUTH", "1")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("CLOUD_ML_REGION", "us-east5")
+    monkeypatch.setenv("ANTHROPIC_VERTEX_PROJECT_ID", "project")
+    with Cloud(kind, api) as cloud:
+        monkeypatch.setenv(f"ANTHROPIC_{kind.upper()}_BASE_URL", cloud.url)
+        yield model_env
+        assert cloud.answered == model_env.journal.count() > 0, "Claude Code spoke to somebody else"
 
 
+CLOUDS = pytest.mark.parametrize("elsewhere", ["foundry", "bedrock", "vertex"], indirect=True)
+
+
+@CLOUDS
 async def test_an_interrupted_run_goes_on_from_its_session(
     elsewhere: ModelServer, run_task: RunTask, caplog: pytest.LogCaptureFixture
 ) -> None:
     elsewhere.script("go", Reply(calls=(call("add", a=1, b=2),)), Reply(calls=(call("flaky"),)), anywhere=True)
     with pytest.raises(flyte.errors.RuntimeUserError), caplog.at_level(logging.WARNING):
         await run_task(chat)
-    assert "CLAUDE_CODE_USE_FOUNDRY is set" in caplog.text
+    assert re.search("CLAUDE_CODE_USE_[A-Z]+ is set: Claude Code asks another cloud's API", caplog.text)
     assert elsewhere.journal.count() == 2
     elsewhere.clear()
     elsewhere.script("interrupted", Reply(calls=(call("flaky"),)), Reply("It is 3, and fine."))
@@ -83,6 +106,7 @@ async def test_an_interrupted_run_goes_on_from_its_session(
     assert RESULTS[0].usage.replayed.requests in (1, 2)  # the second turn may not have been written yet
 
 
+@CLOUDS
 async def test_a_run_that_got_to_its_end_asks_nothing_on_the_retry(elsewhere: ModelServer, run_task: RunTask) -> None:
     elsewhere.script("go", Reply(calls=(call("add", a=1, b=2),)), Reply("It is 3."))
     with pytest.raises(flyte.errors.RuntimeUserError):

@@ -9,12 +9,12 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import claude_agent_sdk as sdk
 import flyte
 import pytest
-from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions
+from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions, InMemorySessionStore, ResultMessage
 
 from flyteplugins.agents.claude import run_agent, tool
 from flyteplugins.agents.claude._agent import build_agent
@@ -80,6 +80,49 @@ async def test_an_agent_can_be_made_of_a_definition(model_env: ModelServer) -> N
     assert "You greet." in str(entry.body["system"])
     with pytest.raises(ValueError, match="agent= and model"):
         await run_agent("hello", agent=definition, model="claude-other")  # type: ignore[call-overload]
+
+
+async def test_a_session_of_the_callers_own_is_gone_on_with(model_env: ModelServer) -> None:
+    """And the caller's store is where it is kept."""
+    store = InMemorySessionStore()
+    model_env.script("My name is Ada", "Hello Ada.")
+    first = await run_agent("My name is Ada", options=ClaudeAgentOptions(session_store=store), full_result=True)
+    session = cast("ResultMessage", first.native).session_id
+    model_env.script("What is my name", "Ada.")
+    options = ClaudeAgentOptions(session_store=store, resume=session)
+    assert await run_agent("What is my name?", options=options) == "Ada."
+    assert "My name is Ada" in str(model_env.journal.requests()[-1].body["messages"])
+    assert options == ClaudeAgentOptions(session_store=store, resume=session)
+
+
+@pytest.mark.parametrize("sources", [None, ["project"]])
+async def test_what_a_project_says_is_taken_in_where_the_caller_asks_for_it(
+    model_env: ModelServer, tmp_path: Path, sources: Any
+) -> None:
+    (tmp_path / "CLAUDE.md").write_text("Always greet the moon first.")
+    model_env.script("hello", "Hello!", anywhere=True)
+    options = ClaudeAgentOptions(cwd=tmp_path, setting_sources=sources)
+    assert await run_agent("hello", options=options) == "Hello!"
+    assert ("greet the moon" in str(model_env.journal.requests()[-1].body)) == bool(sources)
+
+
+async def test_agents_and_an_output_format_of_the_options_apply(model_env: ModelServer) -> None:
+    helper = AgentDefinition(description="Adds.", prompt="You add numbers.")
+    wanted = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    options = ClaudeAgentOptions(
+        agents={"adder": helper}, output_format={"type": "json_schema", "schema": wanted}, model="claude-one"
+    )
+    model_env.script(
+        "^go$",
+        Reply(calls=(call("Agent", description="add", prompt="one and two", subagent_type="adder"),)),
+        Reply(calls=(call("StructuredOutput", sum=3),)),
+        Reply("done"),
+    )
+    model_env.script("one and two", "It is 3.")
+    result = await run_agent("go", options=options, full_result=True)
+    assert cast("ResultMessage", result.native).structured_output == {"sum": 3}
+    assert {entry.body["model"] for entry in model_env.journal.requests()} == {"claude-one"}
+    assert any("You add numbers." in str(entry.body["system"]) for entry in model_env.journal.requests())
 
 
 async def test_several_messages_are_the_sdks_own_input(model_env: ModelServer) -> None:
