@@ -80,7 +80,7 @@ def elsewhere(
     with Cloud(kind, api) as cloud:
         monkeypatch.setenv(f"ANTHROPIC_{kind.upper()}_BASE_URL", cloud.url)
         yield model_env
-        assert cloud.answered == model_env.journal.count() > 0, "Claude Code spoke to somebody else"
+        assert cloud.answered >= model_env.journal.count() > 0, "Claude Code spoke to somebody else"
 
 
 CLOUDS = pytest.mark.parametrize("elsewhere", ["foundry", "bedrock", "vertex"], indirect=True)

@@ -95,7 +95,7 @@ async def test_a_session_of_the_callers_own_is_gone_on_with(model_env: ModelServ
     assert options == ClaudeAgentOptions(session_store=store, resume=session)
 
 
-@pytest.mark.parametrize("sources", [None, ["project"]])
+@pytest.mark.parametrize("sources", [None, ["project"]], ids=["nobody", "project"])
 async def test_what_a_project_says_is_taken_in_where_the_caller_asks_for_it(
     model_env: ModelServer, tmp_path: Path, sources: Any
 ) -> None:
