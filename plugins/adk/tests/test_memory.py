@@ -99,6 +99,28 @@ async def test_pictures_survive(run_task: RunTask, run_name: str, model_server: 
     assert len(first) == 2
 
 
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+async def test_what_was_said_is_kept_whole_and_streamed(
+    run_task: RunTask, run_name: str, model_server: ModelServer, streaming: bool
+) -> None:
+    """Thoughts and calls as well."""
+    model_server.script(
+        "my colour",
+        Reply("Let me", calls=(call("note", fact="blue"),), thinking="hm", pieces=2),
+        Reply("Noted.", pieces=2),
+    )
+    model_server.script("which", "It is blue.")
+
+    @env.task
+    async def ask(message: str, key: str) -> str:
+        return str(await run_agent(message, agent=agent, memory_key=key, streaming=streaming))
+
+    assert await run_task(ask, "my colour is blue", run_name, name=run_name) == "Noted."
+    assert await run_task(ask, "which was it?", run_name, name=f"{run_name}-2") == "It is blue."
+    [last] = model_server.journal.requests(user="which was it?")
+    assert all(word in json.dumps(last.body) for word in ("Let me", "functionCall", "kept", "Noted."))
+
+
 async def test_what_cannot_be_kept_in_the_state_is_an_error_that_names_it(
     run_task: RunTask, run_name: str, model_server: ModelServer
 ) -> None:
