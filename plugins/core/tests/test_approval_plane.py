@@ -150,7 +150,7 @@ def test_a_worker_that_is_restarted_while_nobody_has_answered_waits_on_and_gets_
     first.signal(True)  # Flyte's own wait gives None for these
     second.signal(False)
     texts = story.answer()
-    assert sorted(text.partition(" ")[0] for text in texts) == ["refund", "refunded"]
+    assert sum(text.startswith("refunded ") for text in texts) == 1
     assert any("a person denied it" in text for text in texts)
     assert len(story.conditions()) == 2
     assert sum(times for line, times in story.lines.items() if line.startswith("refund ")) == 1

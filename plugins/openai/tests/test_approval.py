@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import flyte
 import pytest
-from agents import Agent, function_tool
+from agents import Agent, HostedMCPTool, function_tool
 
 from flyteplugins.agents.conformance.approvals import ApprovalSuite, did_refund, done, look_up, refund, reviewer
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
@@ -68,3 +68,46 @@ async def test_a_sub_agents_call_asks_too(
     assert done == ["refund a 100"]
     assert len(reviewer.asked) == 1
     assert model_env.journal.count() == 4
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_call_of_a_hosted_mcp_server_asks_too(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, streaming: bool
+) -> None:
+    """The provider makes the call, and is told what the person said."""
+    asks = [
+        {
+            "type": "mcp_approval_request",
+            "id": f"mcpr_{word}",
+            "name": "search",
+            "server_label": "docs",
+            "arguments": text,
+        }
+        for word, text in (("a", '{"q": "a"}'), ("b", '{"q": "b"}'))
+    ]
+    model_env.script("^go$", Reply(items=tuple(asks)), "all done")
+    reviewer.says('"a"', "yes")
+    reviewer.says('"b"', "no: it is too late")
+
+    @env.task
+    async def asking() -> str:
+        hosted = HostedMCPTool(
+            tool_config={
+                "type": "mcp",
+                "server_label": "docs",
+                "server_url": "https://example.test",
+                "require_approval": "always",
+            }
+        )
+        return str(
+            await run_agent("go", tools=[hosted], model="gpt-4.1", on_event=(lambda event: None) if streaming else None)
+        )
+
+    for _ in range(2):
+        assert await run_task(asking, name="run") == "all done"
+    assert len(reviewer.asked) == 2
+    assert model_env.journal.count() == 2
+    sent = model_env.journal.requests()[-1].body["input"]
+    told = {one["approval_request_id"]: one for one in sent if one.get("type") == "mcp_approval_response"}
+    assert {name: one["approve"] for name, one in told.items()} == {"mcpr_a": True, "mcpr_b": False}
+    assert "it is too late" in str(told["mcpr_b"].get("reason"))

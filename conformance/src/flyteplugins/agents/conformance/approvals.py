@@ -24,7 +24,7 @@ import flyte
 import flyte.errors
 import pytest
 
-from flyteplugins.agents.core import Approval, ApprovalAnswered, Event, canonical_json
+from flyteplugins.agents.core import Approval, ApprovalAnswered, ApprovalPendingError, Event, canonical_json
 
 from .models import ModelServer, Reply, call
 from .reviewer import Reviewer, reviewer
@@ -220,6 +220,19 @@ class ApprovalSuite:
         assert await run_task(asking, name="run") == "all done"
         assert _DONE == ["refund a 100"]
         assert model_env.journal.count() == 2
+
+    async def test_outside_of_a_task_nothing_that_waits_is_an_answer_either(
+        self, agents: ModuleType, model_env: ModelServer, reviewer: Reviewer
+    ) -> None:
+        """Nobody can go on with such a run: what waits is named, and there is no answer."""
+        _propose(model_env, "refund")
+        reviewer.present = False
+        result = await agents.run_agent("go", full_result=True, **self.options(agents))
+        assert (result.output, result.text) == (None, "")
+        assert [one.partition(":")[0] for one in result.pending] == ["refund sha256"]
+        with pytest.raises(ApprovalPendingError, match="is pending: there is no terminal"):
+            await agents.run_agent("go", **self.options(agents))
+        assert _DONE == []
 
 
 def _propose(model: ModelServer, *names: str, orders: str = "abcdef") -> None:
