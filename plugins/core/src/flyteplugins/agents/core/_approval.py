@@ -506,13 +506,16 @@ def check_sdk_approval(value: object, *, edits: bool = False) -> Approval | None
     return value
 
 
-async def ask_person(action: str, question: JSON, *, prompt: str = "") -> str:
+async def ask_person(
+    action: str, question: JSON, *, prompt: str = "", check: Callable[[str], object] | None = None
+) -> str:
     """Have a person answer a question of an SDK's that is no yes or no, or find the answer on record.
 
     Args:
         action: What the question is about.
         question: What is asked.
         prompt: What to show above it.
+        check: Raises `ValueError` where an answer does not fit; the person is asked once more then.
 
     Returns:
         The text that the person gave. The deadline is the agent run's; where it passes, there is no answer, whatever it says.
@@ -522,7 +525,9 @@ async def ask_person(action: str, question: JSON, *, prompt: str = "") -> str:
         ApprovalPendingError: On a laptop: there is no terminal to ask at.
     """
     approval = replace(sdk_approval(prompt=prompt), on_timeout="raise")
-    return (await decide([ApprovalItem.of(action, question)], approval, free=True)).reason
+    return (
+        await decide([ApprovalItem.of(action, question)], approval, check=cast("Check | None", check), free=True)
+    ).reason
 
 
 async def _known(_: Slot) -> None:

@@ -174,13 +174,13 @@ async def ask(
         asked: Where it is on record.
         edit: Whether arguments may be changed.
         free: Whether any text is an answer.
-        check: Validates changed arguments.
+        check: Validates changed arguments, or with `free` the answer.
         remind: Called when nobody has answered.
         after: How many seconds after the asking.
     """
 
     def parse(value: object) -> Answer | str:
-        return Answer("approved", time.time(), reason=str(value)) if free else _read_answer(value, edit, check)
+        return _read_text(str(value), check) if free else _read_answer(value, edit, check)
 
     reminder = None
     if remind is not None and after is not None:
@@ -219,6 +219,16 @@ async def _remind(
         logger.exception("The reminder of the approval of %s raised", request.action)
         return
     await asked.note_reminded()
+
+
+def _read_text(text: str, check: Check | None) -> Answer | str:
+    """Take any text that fits for an answer, or say why it does not."""
+    try:
+        if check is not None:
+            check(text)
+    except ValueError as error:
+        return f"This answer does not fit: {error}"
+    return Answer("approved", time.time(), reason=text)
 
 
 def _read_answer(value: object, edit: bool, check: Check | None) -> Answer | str:
