@@ -46,14 +46,25 @@ class TestMiddleware(ApprovalSuite):
         return {"agent": reviewed(agents.tool(refund), agents.tool(look_up))}
 
 
-def reviewed(*tools: Any, **options: Any) -> Any:
+class TestMiddlewarePerCall(TestMiddleware):
+    """The same, with an interrupt of its own for each call."""
+
+    def options(self, agents: ModuleType) -> dict[str, Any]:
+        return {"agent": reviewed(agents.tool(refund), agents.tool(look_up), interrupt_mode="per_call")}
+
+
+def reviewed(*tools: Any, allowed: Any = True, **options: Any) -> Any:
     """An agent in whose middleware a person decides about refunds."""
-    human: Any = HumanInTheLoopMiddleware(interrupt_on={"refund": True}, **options)
+    human: Any = HumanInTheLoopMiddleware(interrupt_on={"refund": allowed}, **options)
     return create_agent(ChatOpenAI(model="gpt-4.1"), list(tools), middleware=[human])
 
 
+MODES = pytest.mark.parametrize("mode", ["batched", "per_call"])
+
+
+@MODES
 async def test_arguments_that_are_edited_in_the_middleware_run_as_edited(
-    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str]
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str], mode: str
 ) -> None:
     model_env.script("^go$", Reply(calls=(call("refund", order="a"), call("refund", order="c"))), "all done")
     reviewer.says('"a"', '{"order": "b", "cents": 7}')
@@ -61,13 +72,90 @@ async def test_arguments_that_are_edited_in_the_middleware_run_as_edited(
 
     @env.task
     async def asking() -> str:
-        return str(await run_agent("go", agent=reviewed(tool(refund))))
+        return str(await run_agent("go", agent=reviewed(tool(refund), interrupt_mode=mode)))
 
     for _ in range(2):
         assert await run_task(asking, name="run") == "all done"
     assert sorted(done) == ["refund b 7", "refund c 100"]
     assert len(reviewer.asked) == 2
     assert model_env.journal.count() == 2
+
+
+async def test_an_edit_that_does_not_fit_the_tool_is_asked_for_again(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str]
+) -> None:
+    """With an interrupt of its own the middleware says what fits, and takes nothing else."""
+    model_env.script("^go$", Reply(calls=(call("refund", order="a"),)), "all done")
+    reviewer.says("do not fit", '{"order": "b", "cents": 7}')
+    reviewer.says('"a"', '{"order": "b", "cents": "seven"}')
+
+    @env.task
+    async def asking() -> str:
+        return str(await run_agent("go", agent=reviewed(tool(refund), interrupt_mode="per_call")))
+
+    assert await run_task(asking) == "all done"
+    assert done == ["refund b 7"]
+    assert len(reviewer.asked) == 2
+
+
+@MODES
+async def test_a_person_who_is_the_tool_gives_its_result(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str], mode: str
+) -> None:
+    model_env.script("^go$", Reply(calls=(call("refund", order="a"),)), "all done")
+    reviewer.says('"a"', "paid in cash")
+
+    @env.task
+    async def asking() -> str:
+        only: Any = {"allowed_decisions": ["respond"]}
+        return str(await run_agent("go", agent=reviewed(tool(refund), allowed=only, interrupt_mode=mode)))
+
+    for _ in range(2):
+        assert await run_task(asking, name="run") == "all done"
+    assert done == []
+    assert len(reviewer.asked) == 1
+    assert "paid in cash" in str(model_env.journal.requests()[-1].body)
+    assert model_env.journal.count() == 2
+
+
+@MODES
+async def test_a_decision_that_the_middleware_does_not_take_ends_the_run(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer, done: list[str], mode: str
+) -> None:
+    """What was denied does not run because nobody may say so."""
+    model_env.script("^go$", Reply(calls=(call("refund", order="a"),)), "all done")
+    reviewer.says('"a"', "no")
+
+    @env.task
+    async def asking() -> str:
+        only: Any = {"allowed_decisions": ["approve"]}
+        return str(await run_agent("go", agent=reviewed(tool(refund), allowed=only, interrupt_mode=mode)))
+
+    for _ in range(2):
+        with pytest.raises(flyte.errors.RuntimeUserError, match="takes approve of a call of refund, and no 'reject'"):
+            await run_task(asking, name="run")
+    assert done == []
+    assert len(reviewer.asked) == 1
+
+
+async def test_an_answer_that_does_not_fit_an_interrupt_is_asked_for_again(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer
+) -> None:
+    reviewer.says("does not fit", "3")
+    reviewer.says("How many", "some")
+
+    async def count(state: MessagesState) -> dict[str, Any]:
+        del state
+        number = interrupt("How many?", response_schema=int)
+        return {"messages": [AIMessage(f"{number + 1}")]}
+
+    @env.task
+    async def asking() -> str:
+        return str(await run_agent("go", agent=StateGraph(MessagesState).add_node(count).add_edge(START, "count")))
+
+    for _ in range(2):
+        assert await run_task(asking, name="run") == "4"
+    assert len(reviewer.asked) == 2
 
 
 async def test_a_sub_agents_call_asks_too(
