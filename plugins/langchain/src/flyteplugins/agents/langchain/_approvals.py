@@ -136,8 +136,8 @@ async def _decide(
         answer = {"type": "approve"}
     if answer["type"] not in allowed:
         raise AgentError(
-            f"{decision.told} The middleware takes {', '.join(allowed)} of a call of {name}, and no {answer['type']!r}: it was not "
-            "done. Add that to its allowed_decisions."
+            f"{decision.told} The middleware takes {', '.join(allowed)} of a call of {name}, and no {answer['type']!r}: it was "
+            "not done. Add that to its allowed_decisions."
         )
     return answer
 
