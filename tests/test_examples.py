@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import flyte
 import pytest
 
-from flyteplugins.agents.conformance.local import LocalRuns
+from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
 from flyteplugins.agents.conformance.plane import LocalPlane, load_flow
 
@@ -148,10 +148,11 @@ def test_the_first_comment_says_what_to_type_and_what_to_see(example: str) -> No
 
 @pytest.mark.parametrize("example", sorted(ROWS))
 def test_on_a_laptop_it_does_what_its_first_comment_says(
-    fresh_local_runs: LocalRuns, lenient: ModelServer, run_name: str, example: str
+    home: Path, fork_servers: Callable[..., tuple[ForkServer, ...]], lenient: ModelServer, run_name: str, example: str
 ) -> None:
     row = ROWS[example]
-    runs = LocalRuns(fresh_local_runs.home, lenient.env())
+    loaded = ".openai import" in (EXAMPLES / example).read_text()  # one SDK is loaded in the fork servers
+    runs = LocalRuns(home, lenient.env(), fork_servers("agents") if loaded else ())
     commands = typed(example)
     assert len(commands) == len(row.prints)
     try:
@@ -175,14 +176,18 @@ def lenient() -> Iterator[ModelServer]:
 
 
 @pytest.fixture(scope="module")
-def on_the_plane(tmp_path_factory: pytest.TempPathFactory, lenient: ModelServer) -> Iterator[dict[str, Any]]:
-    """All examples, started at once on one plane."""
+def on_the_plane(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lenient: ModelServer
+) -> Iterator[dict[str, Any]]:
+    """All examples that tests want to look at, started at once on one plane."""
+    items: list[Any] = [item for item in request.session.items if "on_the_plane" in getattr(item, "fixturenames", ())]
+    wanted = sorted({item.callspec.params["example"] for item in items})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=lenient.env()).start()
         try:
             plane.connect(EXAMPLES)
-            tasks = {example: getattr(load_flow(EXAMPLES / example), row.task) for example, row in ROWS.items()}
+            tasks = {example: getattr(load_flow(EXAMPLES / example), ROWS[example].task) for example in wanted}
             yield {"plane": plane} | {
                 example: flyte.with_runcontext(name=example.removesuffix(".py").replace("_", "-")).run(
                     task, **ROWS[example].inputs
