@@ -13,8 +13,9 @@ MINUTES ?= 5
 unexport PYTHONDONTWRITEBYTECODE
 
 #   make breakages  breaks the source in each listed way, and sees that the tests notice
+#   make test-oldest  tests each adapter with the oldest SDK that it declares, and each adapter alone
 #   make crash      kills an agent at every boundary, and prints a table; make soak kills at random
-.PHONY: chat test bench breakages crash soak lint format types lock clean setup-run setup-test
+.PHONY: chat test test-oldest bench breakages crash soak lint format types lock clean setup-run setup-test
 
 chat: $(VENV)/.run
 	$(BIN)/python examples/tour.py
@@ -36,6 +37,10 @@ soak: $(VENV)/.test
 # What things cost beside what they are compared with; run it on a machine that does nothing else.
 bench: $(VENV)/.test
 	$(BIN)/python -m flyteplugins.agents.conformance.benchmarks plugins/openai/tests/test_conformance.py
+
+# Each adapter with the oldest of what it may be installed with, in an environment of its own, and each adapter alone (half an hour).
+test-oldest: $(VENV)/.test
+	$(BIN)/python tests/oldest.py $(ADAPTER) $(if $(SUBSET),--subset $(SUBSET))
 
 setup-run: $(VENV)/.run
 setup-test: $(VENV)/.test
@@ -72,4 +77,4 @@ lock: $(BIN)/uv
 	$(BIN)/uv pip compile --universal -p 3.11 --no-emit-index-url --no-header -q -c requirements/test.txt requirements/run.in -o requirements/run.txt
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .pytest_cache .mypy_cache .ruff_cache .hypothesis
