@@ -14,7 +14,7 @@ from typing import Any
 import flyte
 import flyte.errors
 import pytest
-from claude_agent_sdk import project_key_for_directory
+from claude_agent_sdk import ClaudeAgentOptions, project_key_for_directory
 from claude_agent_sdk.testing import run_session_store_conformance
 
 from flyteplugins.agents.claude import run_agent, tool
@@ -139,7 +139,7 @@ async def test_what_an_attempt_did_not_live_to_remember_the_next_one_does(
     assert await run_task(remembering) == "It is 3."
     assert elsewhere.journal.count() == 2
     [folder] = (home / ".flyte" / "agents" / "memory").rglob("ada")
-    kept = await MemoryStore("ada", Folder.at(str(folder))).messages("claude")
+    kept: list[Any] = list(await MemoryStore("ada", Folder.at(str(folder))).messages("claude"))
     assert [message["role"] for message in kept] == ["user", "assistant", "user", "assistant"]
     assert "It is 3." in str(kept[-1])
 
@@ -156,14 +156,32 @@ async def test_the_store_of_an_interrupted_run_passes_the_sdks_suite_and_is_ther
     await run_session_store_conformance(lambda: session(f"run-{next(numbers)}"))
     key: Any = {"project_key": project_key_for_directory(None), "session_id": "s"}
     first = session("one")
+    below: Any = {**key, "subpath": "subagents/agent-1"}
     said: Any = [{"type": "assistant", "uuid": "a", "message": {"id": "m", "role": "assistant", "content": []}}]
     await first.append(key, said)
-    await first.append({**key, "subpath": "subagents/agent-1"}, said)
+    await first.append(below, said)
     again = session("one")
     await again.read()
     await again.fill()
     assert again.session_id == "s"
     assert await again.load(key) == said
-    assert await again.load({**key, "subpath": "subagents/agent-1"}) == said
+    assert await again.load(below) == said
+    await first.append(key, said)
     with pytest.raises(AgentError, match="Another worker"):
-        await first.append(key, said), await again.append(key, said)
+        await again.append(key, said)
+
+
+@env.task
+async def resuming() -> str:
+    return await run_agent("go", options=ClaudeAgentOptions(resume="0001"))
+
+
+async def test_a_session_of_the_callers_own_is_refused_where_the_run_needs_one(
+    elsewhere: ModelServer, run_task: RunTask
+) -> None:
+    with pytest.raises(
+        flyte.errors.RuntimeUserError, match=r"with resume, and CLAUDE_CODE_USE_FOUNDRY is set"
+    ) as caught:
+        await run_task(resuming)
+    assert caught.value.code == "NonRecoverableError"
+    assert elsewhere.journal.count() == 0

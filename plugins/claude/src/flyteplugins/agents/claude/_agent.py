@@ -18,7 +18,7 @@ from ._output import OutputFormat
 from ._process import fixed_upstream, runs_in_background
 from ._tool import tool as make_tool
 
-__all__ = ["BuiltAgent", "build_agent"]
+__all__ = ["BuiltAgent", "allowed_tools", "build_agent", "session_options"]
 
 logger = logging.getLogger("flyteplugins.agents")
 
@@ -122,7 +122,7 @@ def build_agent(
         if value is not None and option is not None:
             raise ValueError(f"run_agent was given {argument}= and options= that say it as well. Leave one out.")
     if remembers:
-        both = [option for option in _SESSION_OPTIONS if getattr(given, option)]
+        both = session_options(given)
         if both:
             raise ValueError(
                 f"run_agent was given memory_key= and options= with {', '.join(both)}, which both hold the conversation. "
@@ -180,6 +180,15 @@ def build_agent(
         server_name=server_name,
         output=output,
     )
+
+
+def session_options(options: ClaudeAgentOptions) -> list[str]:
+    """The options by which a caller goes on with a session of their own.
+
+    Args:
+        options: The SDK's options.
+    """
+    return [option for option in _SESSION_OPTIONS if getattr(options, option)]
 
 
 def _warn_of_subagents(agents: Mapping[str, AgentDefinition], env: Mapping[str, str]) -> None:

@@ -121,7 +121,7 @@ async def run_agent(
         ValueError: An argument is out of range, or two say the same thing.
         NotImplementedError: Turns cannot be recorded with these options.
     """
-    from ._agent import build_agent
+    from ._agent import build_agent, session_options
     from ._errors import classify
     from ._fallback import EagerSession
     from ._process import fixed_upstream
@@ -181,7 +181,12 @@ async def run_agent(
         )
         session: MemorySession | None = None
         cwd = str(built.options.cwd) if built.options.cwd is not None else None
-        if fixed_upstream(built.options.env) and run.recorder.durable:
+        if (elsewhere := fixed_upstream(built.options.env)) and run.recorder.durable:
+            if own := session_options(built.options):
+                raise NotImplementedError(
+                    f"run_agent was given options= with {', '.join(own)}, and {elsewhere} is set: there the run keeps a session "
+                    "of its own, to go on from after a crash. Give memory_key= for a conversation that lasts, or durable=False."
+                )
             session = EagerSession(run, memory.history, await memory.read_files(), cwd)
             await session.read()
         elif memory.store is not None:
