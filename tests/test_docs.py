@@ -412,3 +412,10 @@ def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
 def test_each_page_about_something_is_linked_from_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     assert [name_of(page) for page in PAGES[1:] if f"]({name_of(page)})" not in text] == []
+
+
+def test_each_variable_that_programs_read_is_in_the_guide_and_no_other() -> None:
+    sources = [path.read_text() for path in ROOT.glob("plugins/*/src/**/*.py")]
+    read = {name for source in sources for name in re.findall(r"FLYTE_AGENTS_[A-Z]+", source)}
+    guide = (ROOT / "docs" / "guide.md").read_text().partition("## Variables")[2]
+    assert read == set(re.findall(r"^\| `(\w+)`", guide, re.MULTILINE))
