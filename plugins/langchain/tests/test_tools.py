@@ -374,6 +374,7 @@ async def test_a_command_and_an_artifact_of_the_sdks_own_tools_come_back_from_th
     async def chat() -> str:
         result = await run_agent("Hi", agent=agent, full_result=True)
         states.append(result.native)
+        assert sorted(one.result for one in result.tool_calls) == ["noted x", "painted y"], "what the model was given"
         if crash["crash"]:
             raise Crash("Crash")
         return str(result.text)

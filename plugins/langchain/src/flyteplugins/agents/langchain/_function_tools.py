@@ -141,6 +141,10 @@ def _shown(value: Any) -> str:
         return str(value.text)
     if isinstance(value, str):
         return value
+    if isinstance(value, Command) and isinstance(value.update, dict):  # of which the model is given the messages
+        said = [str(one.text) for one in value.update.get("messages", ()) if isinstance(one, ToolMessage)]
+        if said:
+            return "\n".join(said)
     return str(value)
 
 
