@@ -388,6 +388,24 @@ async def test_a_hook_that_asks_by_itself_is_waited_for_and_what_it_is_told_ends
     assert matcher == HookMatcher(matcher=None, hooks=[hook])
 
 
+async def test_a_hook_that_nobody_answers_fails_the_run_and_does_not_let_the_call_pass(
+    model_env: ModelServer, run_task: RunTask, reviewer: Reviewer
+) -> None:
+    """Claude Code takes an error in a hook for no opinion."""
+
+    async def hook(given: Any, call_id: str | None, context: Any) -> Any:
+        await request_approval("by hand", given["tool_input"], timeout=60, on_timeout="raise")
+        return {}
+
+    OPTIONS["options"] = lambda: ClaudeAgentOptions(hooks={"PreToolUse": [HookMatcher(hooks=[hook])]})
+    proposes(model_env, "refund")
+    reviewer.says("by hand", None)
+    with pytest.raises(flyte.errors.RuntimeUserError, match="Nobody decided about by hand"):
+        await run_task(asking, name="run")
+    assert DONE == []
+    assert model_env.journal.count() == 1
+
+
 def test_a_hook_has_as_much_time_as_it_is_given_and_else_all_there_is() -> None:
     async def hook(given: Any, call_id: str | None, context: Any) -> Any:
         return {}
