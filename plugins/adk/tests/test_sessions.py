@@ -154,6 +154,21 @@ async def test_writers_beside_each_other_lose_nothing_and_the_same_event_is_adde
     await in_a_task(run_task, run_name, what)
 
 
+async def test_a_temporary_value_is_not_kept(run_task: RunTask, run_name: str) -> None:
+    """Not even in an event, whoever adds it; a value that has no JSON form may be one."""
+
+    async def what(service: FlyteSessionService) -> None:
+        session = await service.create_session(**APP, session_id="one")
+        await service.append_event(session, said("hello", 1, **{"temp:x": object(), "a": 1}))
+        assert "temp:x" in session.state
+        found = await service.get_session(**APP, session_id="one")
+        assert found is not None
+        assert [event.actions.state_delta for event in found.events] == [{"a": 1}]
+        assert found.state == {"a": 1}
+
+    await in_a_task(run_task, run_name, what)
+
+
 def note(fact: str, tool_context: ToolContext) -> str:
     """Keep a fact."""
     DONE.append(fact)
