@@ -31,6 +31,7 @@ FAILED = "Nobody decided about interrupt of flyte-agent"
 REFUSED = "They said: it is too late"
 
 AT_THE_TERMINAL: dict[str, list[tuple[tuple[str, ...], int | None, tuple[str, ...]]]] = {
+    "adk_approval.py": [(("yes", "no: it is too late"), 1900, (REFUSED, LATE))],
     "approval.py": [(("yes", "no: it is too late"), 1900, (REFUSED, LATE))],
     "claude_approval.py": [
         (("approve", "deny: it is too late"), 1900, (REFUSED, LATE)),

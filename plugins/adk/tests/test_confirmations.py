@@ -111,7 +111,8 @@ async def test_gated_and_ungated_calls_of_one_turn_come_out_right_and_nobody_is_
     reviewer.says('"a"', "yes")
     reviewer.says('"c"', "no")
     task = asking(FunctionTool(refund, require_confirmation=True), FunctionTool(look_up))
-    told = [{"result": "refunded a"}, {"result": "found b"}, {"error": "This tool call is rejected."}]
+    rejected = "This tool call is rejected. refund was not approved: a person denied it. It was not done."
+    told = [{"result": "refunded a"}, {"result": "found b"}, {"error": rejected}]
     for _ in range(2):
         assert json.loads(await run_task(task, name="run")) == told
     assert sorted(DONE) == ["look up b", "refund a 100"]
@@ -126,7 +127,8 @@ async def test_the_digest_is_that_of_the_arguments_that_run(
     proposes(model_env, call("refund", order="a"))
     reviewer.says('"a"', "no: it is too late")
     told = json.loads(await run_task(asking(FunctionTool(refund, require_confirmation=True)), name="run"))
-    assert told == [{"error": "This tool call is rejected. They said: it is too late"}]
+    assert told[0]["error"].startswith("This tool call is rejected. ")
+    assert told[0]["error"].endswith("They said: it is too late")
     [asked] = reviewer.asked
     assert hashlib.sha256(canonical_json({"order": "a", "cents": 100})).hexdigest() in asked
     assert "FunctionResponse" not in asked

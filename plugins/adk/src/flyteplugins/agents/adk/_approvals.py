@@ -23,7 +23,6 @@ from flyteplugins.agents.core import (
     JSON,
     AgentError,
     AgentRun,
-    Approval,
     ApprovalDecision,
     ApprovalItem,
     ToolArgumentError,
@@ -32,6 +31,7 @@ from flyteplugins.agents.core import (
     current_run,
     decide_call,
     jsonable,
+    sdk_approval,
 )
 
 from ._loop import on_run_loop
@@ -187,7 +187,7 @@ async def _decide(item: ApprovalItem, request: ToolConfirmation, agent: str) -> 
         def check(edited: JSON) -> JSON:
             return {**asked, "payload": edited}
 
-    approval = Approval(prompt=prompt, edit=check is not None)
+    approval = sdk_approval(prompt=prompt, edit=check is not None)
 
     def ask() -> Any:
         return decide_call(item.action, item.arguments, approval, agent=agent, check=check)
@@ -245,4 +245,4 @@ def _decided(run: AgentRun, item: ApprovalItem) -> bool:
 
 
 def _refusal(decision: ApprovalDecision) -> str:
-    return f"{_REJECTED} They said: {decision.reason}" if decision.reason else _REJECTED
+    return f"{_REJECTED} {decision.told}"

@@ -37,7 +37,8 @@ def read_arguments(tool: BaseTool, arguments: Mapping[str, Any]) -> dict[str, An
     if described is None:
         return given
     known = {name: value for name, value in given.items() if name in inspect.signature(tool.func).parameters}
-    return dict(described.schema.validate(known))  # the SDK leaves out what the function does not take
+    # the SDK leaves out what the function does not take, and a rule for confirmations may take no more than was said
+    return {name: value for name, value in described.schema.validate(known).items() if name in known}
 
 
 @functools.lru_cache(maxsize=256)

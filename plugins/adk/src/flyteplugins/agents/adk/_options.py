@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flyteplugins.agents.core import CommonOptions
+from flyteplugins.agents.core import Approval, CommonOptions
 
 if TYPE_CHECKING:
     from google.adk.agents import BaseAgent
@@ -27,6 +27,7 @@ __all__ = ["AgentOptions", "RunOptions"]
 class RunOptions(CommonOptions, total=False):
     """What applies to a pre-built agent as well. `run_agent` says what each means."""
 
+    approval: Approval | None
     tools: Sequence[Any]
     run_config: RunConfig | None
     max_llm_calls: int | None

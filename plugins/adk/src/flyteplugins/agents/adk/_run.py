@@ -14,6 +14,7 @@ from flyteplugins.agents.core import (
     AgentError,
     AgentResult,
     AgentRun,
+    Approval,
     Budget,
     EventSink,
     OnToolError,
@@ -21,6 +22,7 @@ from flyteplugins.agents.core import (
     RunMemory,
     agent_run,
     check_arguments,
+    check_sdk_approval,
     run_coro_sync,
     with_pending,
 )
@@ -100,6 +102,7 @@ async def run_agent(
     on_event: EventSink | None = None,
     on_tool_error: OnToolError = "model",
     max_concurrent_tools: int | None = None,
+    approval: Approval | None = None,
     full_result: bool = False,
     run_config: RunConfig | None = None,
     max_llm_calls: int | None = None,
@@ -140,6 +143,8 @@ async def run_agent(
         on_tool_error: `"model"` tells a tool's exception to the model, unless a callback of the agent's or of a plugin's answers
             it; `"raise"` fails the run.
         max_concurrent_tools: How many tool calls may run at once; no limit by default.
+        approval: How a person is asked by the SDK's `require_confirmation`, `request_confirmation` and `RequestInput`: prompt,
+            deadline and its outcome, reminder. For ever by default. A tool's `requires_approval` has its own.
         full_result: Whether to return an `AgentResult` with usage, turns, tool calls, pending calls and the SDK's events.
         run_config: The SDK's run configuration.
         max_llm_calls: How many turns the SDK allows; the run configuration's by default.
@@ -233,6 +238,7 @@ async def run_agent(
         on_event=on_event,
         on_tool_error=on_tool_error,
         max_concurrent_tools=max_concurrent_tools,
+        approval=check_sdk_approval(approval),
     ) as run:
         if run.recorder.durable:
             check_durable(built.root)
