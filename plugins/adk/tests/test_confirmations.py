@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import flyte
@@ -23,16 +19,14 @@ from google.adk.tools.tool_context import ToolContext
 from google.adk.workflow import START, FunctionNode, Workflow
 
 from flyteplugins.agents.adk import run_agent, tool
-from flyteplugins.agents.conformance.local import METADATA
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
-from flyteplugins.agents.conformance.reviewer import Reviewer, answer_at_terminal, reviewer
+from flyteplugins.agents.conformance.reviewer import Reviewer, reviewer
 from flyteplugins.agents.core import canonical_json
 
 __all__ = ["reviewer"]
 
 RunTask = Callable[..., Any]
 GEMINI = "gemini-2.5-flash"
-EXAMPLE = Path(__file__).parents[3] / "examples" / "adk_approval.py"
 
 env = flyte.TaskEnvironment("confirmations", cache="disable")
 
@@ -329,43 +323,3 @@ async def test_a_rule_that_fails_lets_nothing_through(run_task: RunTask, model_e
         tool(refund, require_confirmation="yes")
     with pytest.raises(TypeError, match="which ask the same person"):
         tool(refund, require_confirmation=True, requires_approval=True)
-
-
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        ("yes", "refunded 19.00 EUR for A-17"),
-        ("no: it is too late", "a person denied it. It was not done. They said: it is too late"),
-        (None, "nobody answered in time"),
-    ],
-)
-def test_the_example_pays_only_what_a_person_approves(
-    model_server: ModelServer, home: Path, run_name: str, answer: str | None, told: str
-) -> None:
-    """At a terminal; then the tool that asks by itself gets fewer days than were asked for."""
-    model_server.script(
-        "refund order A-17",
-        Reply(calls=(call("refund", order="A-17"),)),
-        Reply(calls=(call("time_off", days=5),)),
-        lambda conversation: Reply(json.dumps(results(conversation.body or {}))),
-    )
-    patience = [] if answer is not None else ["--patience", "3"]
-    answers = [answer] if answer is not None else []
-    flyte_ = str(Path(sys.executable).parent / "flyte")
-    command = [flyte_, "run", "--local", f"--name={run_name}", str(EXAMPLE), "support", "--order", "A-17", *patience]
-    environment = {**os.environ, **model_server.env(), "HOME": str(home), "DO_NOT_TRACK": "1", "COLUMNS": "400"}
-    if answer is not None:
-        answers.append('{"days": 2}')
-    else:
-        model_server.clear()
-        model_server.script(
-            "refund order A-17",
-            Reply(calls=(call("refund", order="A-17"),)),
-            lambda conversation: Reply(json.dumps(results(conversation.body or {}))),
-        )
-    printed = answer_at_terminal([*command], *answers, env=environment)
-    assert "Action: refund" in printed
-    assert told in printed
-    assert ("refunded 19.00" in printed) == (answer == "yes")
-    assert ("2 days off" in printed) == (answer is not None)
-    shutil.rmtree(METADATA / run_name, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,7 +40,6 @@ def read_arguments(tool: BaseTool, arguments: Mapping[str, Any]) -> dict[str, An
     return {name: value for name, value in described.schema.validate(known).items() if name in known}
 
 
-@functools.lru_cache(maxsize=256)
 def _described(function: Callable[..., Any], context: str) -> AgentTool | None:
     """The function as a tool of ours; `None` if it has types that a tool of ours cannot have: then the SDK reads them."""
     try:
