@@ -6,14 +6,17 @@ down as all that is looked for here. A run's own beginning and end are not betwe
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from flyteplugins.agents.conformance.kit import Adapter
 from flyteplugins.agents.conformance.kit._stage import Stage, open_stage
+from flyteplugins.agents.core import AgentRun
 
 from ._table import table
 from ._turns import step
@@ -53,6 +56,38 @@ class _Asked:
         ]
 
 
+@contextlib.contextmanager
+def _turns_timed() -> Iterator[list[Clock]]:
+    """Note for each durable turn what core spends on it beside the model's call: key, record, trace, events, report.
+
+    Where the SDK by itself takes a hundred times as long, the difference of two runs does not tell.
+    """
+    plain = AgentRun.turn
+    spent: list[Clock] = []
+
+    async def turn(self: AgentRun, fields: Any, call: Callable[[], Awaitable[Any]], **options: Any) -> Any:
+        calls: list[Clock] = []
+
+        async def timed() -> Any:
+            began = time.perf_counter(), time.process_time()
+            try:
+                return await call()
+            finally:
+                calls.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+
+        began = time.perf_counter(), time.process_time()
+        recorded = await plain(self, fields, timed, **options)
+        clock, work = time.perf_counter() - began[0], time.process_time() - began[1]
+        spent.append((1000 * (clock - sum(one[0] for one in calls)), 1000 * (work - sum(one[1] for one in calls))))
+        return recorded
+
+    AgentRun.turn = turn  # type: ignore[method-assign]
+    try:
+        yield spent
+    finally:
+        AgentRun.turn = plain  # type: ignore[method-assign]
+
+
 async def between(adapter: Adapter, lengths: Sequence[int], rounds: int) -> str:
     """Compare what passes between two questions; the ways take turns, so that what disturbs the machine disturbs all of them.
 
@@ -62,7 +97,7 @@ async def between(adapter: Adapter, lengths: Sequence[int], rounds: int) -> str:
         rounds: How often each is measured.
     """
     rows: list[tuple[object, ...]] = []
-    with open_stage(adapter) as stage:
+    with open_stage(adapter) as stage, contextlib.redirect_stderr(io.StringIO()):
         for tools, title in (((), "alone"), ((step,), "with an inline tool")):
             await _measure(stage, 0, tools, f"warm-{len(tools)}")
             for length in lengths:
@@ -77,16 +112,19 @@ async def between(adapter: Adapter, lengths: Sequence[int], rounds: int) -> str:
                     {way: statistics.median(one[index] for one in passed) for way, passed in found.items()}
                     for index in (0, 1)
                 )
-                quiet = {way: min(one[0] for one in passed) for way, passed in found.items()}
+                fastest = min(one[0] for one in found["turn"])
                 rows.append(
                     (
                         title,
                         length,
                         clock["bare"],
                         clock["durable"] - clock["bare"],
-                        quiet["durable"] - quiet["bare"],
                         work["durable"] - work["bare"],
                         work["unreported"] - work["bare"],
+                        clock["turn"],
+                        fastest,
+                        work["turn"],
+                        work["replay"],
                         f"{stored / _TURNS / 1024:.1f} KB",
                     )
                 )
@@ -95,9 +133,12 @@ async def between(adapter: Adapter, lengths: Sequence[int], rounds: int) -> str:
         "turns of 2 KB behind it",
         "bare, ms a turn",
         "durable more",
-        "durable more, fastest turns",
         "CPU more",
         "CPU more without a report",
+        "the turn's leaf",
+        "its fastest",
+        "its CPU",
+        "its CPU when replayed",
         "records a turn",
     )
     return table(head, rows)
@@ -114,12 +155,17 @@ async def _measure(stage: Stage, length: int, tools: Sequence[Any], name: str) -
     for way, keywords in _WAYS.items():
         asked = _Asked()
         options, question = adapter.at_once(asked, length, tools)
-        await stage.attempt(_body(adapter, options, question, keywords), f"{name}-{way}")
+        with _turns_timed() as spent:
+            await stage.attempt(_body(adapter, options, question, keywords), f"{name}-{way}")
         found[way] = asked.passed()
+        if way == "durable":
+            found["turn"] = spent[_WARM:]
     asked = _Asked()
     options, question = adapter.at_once(asked, length, tools)
-    await stage.attempt(_body(adapter, options, question, {}), f"{name}-durable")
+    with _turns_timed() as spent:
+        await stage.attempt(_body(adapter, options, question, {}), f"{name}-durable")
     assert not asked.passed(), "A replay asked the model."
+    found["replay"] = spent[_WARM:]
     return found
 
 
