@@ -52,6 +52,10 @@ class NativeTool(wrapt.LazyObjectProxy[Any]):
         options: What the adapter's factory takes besides.
     """
 
+    def __new__(cls, *_: Any, **__: Any) -> NativeTool:
+        """Without our arguments, which wrapt before 2.5 does not let pass."""
+        return super().__new__(cls)
+
     def __init__(
         self, agent_tool: AgentTool, *, sdk: str, factory: str, options: Mapping[str, Any] | None = None
     ) -> None:
