@@ -57,8 +57,6 @@ NOT_EVERYWHERE = {
     "_approvals.py": (
         "the SDK's own approvals",
         {
-            "adk": "`require_confirmation` is the same as `requires_approval`, which core does",
-            "claude": "the SDK has none for tools of the run's own",
             "mistral": "`requires_confirmation` is the same as `requires_approval`, which core does",
         },
     ),
@@ -80,6 +78,21 @@ NOT_EVERYWHERE = {
             "pydantic_ai": "the SDK's agent is one call, in _run.py",
         },
     ),
+    "_spans.py": (
+        "the SDK's own spans",
+        dict.fromkeys(
+            ("claude", "langchain", "mistral", "pydantic_ai"), "spans of replays are left out by what makes turns"
+        ),
+    ),
+    "_user_session.py": (
+        "a session of the caller's",
+        {
+            "claude": "the session store is ours: the caller's cannot be told what a replay left out",
+            "langchain": "what the caller keeps a conversation in is a checkpointer, in _thread.py",
+            "mistral": "what keeps a conversation is the server, in _server_state.py",
+            "pydantic_ai": "what keeps a conversation is a store, in _conversation_store.py",
+        },
+    ),
     "_output.py": (
         "the type of the answer",
         dict.fromkeys(("adk", "langchain", "openai", "pydantic_ai"), "the SDK takes the type as it is"),
@@ -92,13 +105,17 @@ NOT_EVERYWHERE = {
 
 ONE_ONLY = {
     "adk": {
+        "_arguments.py": "ADK reads a function's arguments in its own way, which is not core's",
+        "_artifacts.py": "only ADK has artifacts",
         "_code.py": "only ADK runs code that a model wrote in the agent's process",
         "_loop.py": "ADK runs tools on loops of its own",
         "_model_error.py": "ADK makes responses of errors",
         "_outcome.py": "ADK tells what came of a run in events only",
         "_services.py": "only ADK has memory and artifact services",
+        "_session_service.py": "only ADK has session services",
     },
     "claude": {
+        "_context.py": "the SDK calls the caller's functions from tasks of its own, outside of the run's context",
         "_fallback.py": "only Claude Code may ask where no server of ours can stand between",
         "_process.py": "only Claude Code is a process of its own",
         "_proxy.py": "only Claude Code has to be recorded over HTTP",
@@ -118,6 +135,7 @@ ONE_ONLY = {
     },
     "mistral": {
         "_backoff.py": "the SDK repeats requests in a way that hides the answer's headers",
+        "_deferred.py": "only here a later run may bring the answers to calls that an earlier one left waiting",
         "_entries.py": "the SDK's conversations have entries in several forms",
         "_server_state.py": "the server may keep the conversation",
     },
@@ -126,10 +144,8 @@ ONE_ONLY = {
         "_hooks.py": "the SDK tells of hand-offs in hooks only",
         "_local_tools.py": "the SDK has tools that act on this machine",
         "_retries.py": "the SDK's runner repeats requests by itself",
-        "_spans.py": "the SDK has a tracing of its own",
         "_stream.py": "a stream may end without an answer, and say so in no exception",
         "_tracing.py": "the SDK has a tracing of its own",
-        "_user_session.py": "the SDK takes sessions of the caller's",
     },
     "pydantic_ai": {
         "_conversation_store.py": "the SDK has an interface for stores of conversations",
