@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ._adapter import Adapter, Options
     from ._capabilities import Capability
     from ._checks import Check, NotConformingError, assert_adapter_conforms, checks, run_check
+    from ._table import load_adapters
     from .testing import ConformanceSuite
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Options",
     "assert_adapter_conforms",
     "checks",
+    "load_adapters",
     "run_check",
 ]
 
@@ -36,6 +38,7 @@ _WHERE = {
     "checks": "_checks",
     "run_check": "_checks",
     "ConformanceSuite": "testing",
+    "load_adapters": "_table",
 }
 
 

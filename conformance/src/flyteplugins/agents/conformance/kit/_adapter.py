@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flyteplugins.agents.conformance.models import ModelServer
 from flyteplugins.agents.core import ErrorClass
 
 from ._capabilities import Capability
@@ -52,6 +53,8 @@ class Adapter:
         capabilities: In what form the adapter has each capability, in a few words for the docs.
         absent: Why the adapter lacks a capability, where it may.
         golden: The folder with golden records.
+        dialogue: Scripts the model server with a dialogue of the adapter's own for golden records, and returns the question and
+            keywords of `run_agent`; the kit's dialogue by default.
     """
 
     title: str
@@ -75,6 +78,7 @@ class Adapter:
     fields: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[Capability, str] = field(default_factory=dict)
     golden: Path | None = None
+    dialogue: Callable[[ModelServer], tuple[str, Options]] | None = None
 
     @property
     def run_agent(self) -> Callable[..., Awaitable[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flyteplugins.agents.core import current_scope
 
-from ._adapter import Adapter
+from ._adapter import Adapter, Options
 from ._stage import Stage
 from .promise._dialogue import QUESTION, options, script
 
@@ -54,10 +54,18 @@ def read_golden(file: Path) -> Golden:
     return Golden(tuple(kept["formats"]), kept["answer"], kept["files"])
 
 
+def _dialogue(stage: Stage) -> tuple[str, Options]:
+    """Have the model server take its part in the dialogue, and return the question and the keywords of `run_agent`."""
+    if stage.adapter.dialogue is not None:
+        return stage.adapter.dialogue(stage.server)
+    script(stage.server)
+    return QUESTION, options(stage)
+
+
 async def record_golden(stage: Stage) -> Golden:
     """Run the dialogue, and return its records."""
-    script(stage.server)
-    answer = await stage.crash(lambda: stage.adapter.run_agent(QUESTION, **options(stage)), "golden")
+    question, given = _dialogue(stage)
+    answer = await stage.crash(lambda: stage.adapter.run_agent(question, **given), "golden")
     root = stage.folder("golden")
     files = {
         "/".join(path.relative_to(root).parts[1:]): path.read_text()
@@ -69,7 +77,7 @@ async def record_golden(stage: Stage) -> Golden:
 
 async def replay_golden(stage: Stage, golden: Golden) -> Any:
     """Run the dialogue on golden records, and return its answer."""
-    script(stage.server)
+    question, given = _dialogue(stage)
 
     async def body() -> Any:
         scope = current_scope()
@@ -78,7 +86,7 @@ async def replay_golden(stage: Stage, golden: Golden) -> Any:
             file = stage.folder("replayed") / scope.action / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        return await stage.adapter.run_agent(QUESTION, **options(stage))
+        return await stage.adapter.run_agent(question, **given)
 
     return await stage.attempt(body, "replayed")
 
