@@ -22,7 +22,7 @@ from flyteplugins.agents.conformance.plane import LocalPlane, load_flow
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 NAMES = {path.name for path in EXAMPLES.glob("*.py")}
-TIMES = {"": 1, "twice": 2, "three times": 3}
+TIMES = {"twice": 2, "three times": 3}
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ ROWS = {
         tools=1,
     ),
     "structured.py": Row("plan", {"city": "Lisbon"}, "EUR", ("Trip(city=",), tools=1),
+    "watch.py": Row("tell", {"question": "Tell me a long story"}, "Once upon a time", ("Once upon a time",)),
 }
 TOUR = {"tour.py": "tests/test_readme.py"}
 """It is no task; the test compares what it prints with the README."""
@@ -115,8 +116,8 @@ def typed(example: str) -> list[list[str]]:
     commands = []
     times = 0
     for line in first_comment(example).splitlines():
-        if begins := re.match(r"# Type(?:, (twice|three times))?:", line):
-            times = TIMES[begins[1] or ""]
+        if begins := re.match(r"# Type(?:, ([^:]*))?:", line):
+            times = TIMES.get(begins[1], 1)
         elif line.startswith("# See:"):
             break
         if times and (command := re.search(r"(flyte run .*)$", line)):
