@@ -78,12 +78,6 @@ NOT_EVERYWHERE = {
             "pydantic_ai": "the SDK's agent is one call, in _run.py",
         },
     ),
-    "_spans.py": (
-        "the SDK's own spans",
-        dict.fromkeys(
-            ("claude", "langchain", "mistral", "pydantic_ai"), "spans of replays are left out by what makes turns"
-        ),
-    ),
     "_user_session.py": (
         "a session of the caller's",
         {
@@ -105,14 +99,15 @@ NOT_EVERYWHERE = {
 
 ONE_ONLY = {
     "adk": {
-        "_arguments.py": "ADK reads a function's arguments in its own way, which is not core's",
-        "_artifacts.py": "only ADK has artifacts",
+        "_arguments.py": "ADK gives a function what the model said as it is",
+        "_artifacts.py": "only ADK has artifact services",
         "_code.py": "only ADK runs code that a model wrote in the agent's process",
         "_loop.py": "ADK runs tools on loops of its own",
         "_model_error.py": "ADK makes responses of errors",
         "_outcome.py": "ADK tells what came of a run in events only",
         "_services.py": "only ADK has memory and artifact services",
-        "_session_service.py": "only ADK has session services",
+        "_session_service.py": "only ADK has services of sessions, with state of apps and users",
+        "_telemetry.py": "only ADK makes spans of its own of what is replayed, for everybody's exporter",
     },
     "claude": {
         "_context.py": "the SDK calls the caller's functions from tasks of its own, outside of the run's context",
@@ -144,6 +139,7 @@ ONE_ONLY = {
         "_hooks.py": "the SDK tells of hand-offs in hooks only",
         "_local_tools.py": "the SDK has tools that act on this machine",
         "_retries.py": "the SDK's runner repeats requests by itself",
+        "_spans.py": "the SDK's tracing tells of spans, which are events here",
         "_stream.py": "a stream may end without an answer, and say so in no exception",
         "_tracing.py": "the SDK has a tracing of its own",
     },

@@ -34,7 +34,7 @@ from pydantic import BaseModel, create_model
 
 from flyteplugins.agents.adk import ModelResponseError, run_agent, run_agent_sync
 from flyteplugins.agents.adk._request import content_values, model_identity, request_fields
-from flyteplugins.agents.adk._spans import REPLAYED
+from flyteplugins.agents.adk._telemetry import REPLAYED
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
 from flyteplugins.agents.core import AgentError, AgentResult, Budget, Event, HandOff, TextDelta, TurnFinished
 

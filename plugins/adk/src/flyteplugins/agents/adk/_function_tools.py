@@ -39,7 +39,7 @@ from ._approvals import confirm, take_request, would_run
 from ._arguments import read_arguments
 from ._codec import ValueCodec, apply_actions, dump_actions
 from ._loop import on_run_loop
-from ._spans import mark_replayed
+from ._telemetry import mark_replayed
 
 __all__ = ["call_recorded", "is_agent", "run_recorded", "shown_error"]
 

@@ -27,7 +27,7 @@ from flyteplugins.agents.core import JSON, AgentRun, TurnFacts, Usage, current_r
 from ._codec import ResponsesCodec
 from ._model_error import ModelResponseError
 from ._request import model_identity, request_fields
-from ._spans import mark_replayed
+from ._telemetry import mark_replayed
 
 __all__ = ["RunModels", "ask_recorded", "response_text", "use_models"]
 

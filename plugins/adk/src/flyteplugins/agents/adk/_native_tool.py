@@ -22,7 +22,7 @@ from flyteplugins.agents.core import (
 
 from ._function_tools import call_recorded
 from ._loop import on_run_loop
-from ._spans import mark_replayed
+from ._telemetry import mark_replayed
 
 __all__ = ["FlyteTool", "native_tool"]
 
