@@ -183,7 +183,7 @@ def test_a_file_that_only_one_adapter_has_does_what_only_its_sdk_needs() -> None
 
 def clones(sources: list[Path], lines: int) -> list[str]:
     """Runs of more than some lines that stand in two adapters, without imports, comments and docstrings."""
-    options = ("--ignore-imports", "--ignore-comments", "--ignore-docstrings", "-d", str(lines + 1))
+    options = ("--ignore-imports", "--ignore-comments", "--ignore-docstrings", "-d", str(lines))  # more than that
     command = [str(Path(sys.executable).with_name("symilar")), *options, *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "TOTAL lines=" in done.stdout, done.stdout

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 __all__ = ["FLYTE", "WORKER", "ForkServer", "ForkedProcess"]
 
@@ -153,25 +154,29 @@ class ForkServer:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer = json.loads(line)
-            if "ready" in answer:
-                self._ready.set_result(None)
-            elif "pid" in answer:
-                self._asked[answer["id"]].pid.set_result(answer["pid"])
-            else:
-                self._asked.pop(answer["id"]).status.set_result(answer["status"])
-        # Only now does it have a status: its output ends a moment before it does.
-        error = RuntimeError(f"The fork server ended with status {self._process.wait()}.")
-        with self._lock:
-            self._ended = error
-            left, self._asked = self._asked, {}
-        if not self._ready.done():
-            self._ready.set_exception(error)
-        for asked in left.values():
-            for future in (asked.pid, asked.status):
-                if not future.done():
-                    future.set_exception(error)
+        try:
+            for line in self._process.stdout:
+                self._hear(json.loads(line))
+        finally:
+            # Only now does it have a status: its output ends a moment before it does.
+            error = RuntimeError(f"The fork server ended with status {self._process.wait()}.")
+            with self._lock:
+                self._ended = error
+                left, self._asked = self._asked, {}
+            if not self._ready.done():
+                self._ready.set_exception(error)
+            for asked in left.values():
+                for future in (asked.pid, asked.status):
+                    if not future.done():
+                        future.set_exception(error)
+
+    def _hear(self, answer: dict[str, Any]) -> None:
+        if "ready" in answer:
+            self._ready.set_result(None)
+        elif "pid" in answer:
+            self._asked[answer["id"]].pid.set_result(answer["pid"])
+        else:
+            self._asked.pop(answer["id"]).status.set_result(answer["status"])
 
     def close(self) -> None:
         """Stop the server; what it started goes on."""
