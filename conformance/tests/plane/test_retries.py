@@ -16,6 +16,8 @@ from flyteplugins.agents.conformance.plane.testing import LocalPlane
 Start = Callable[..., Any]
 Lines = Callable[[Path], list[str]]
 
+FLOWS = Path(__file__).parent / "flows"
+
 
 @pytest.fixture(scope="module")
 def runs(
@@ -113,3 +115,12 @@ def test_workers_that_keep_dying_fail_the_action(
     assert run.phase == "failed"
     assert len((binaries / "starts").read_text().split()) == starts
     assert _details(run).error_info.code == code
+
+
+def test_a_follower_sees_the_worker_that_takes_a_lost_ones_place(plane: LocalPlane, tmp_path: Path) -> None:
+    """It is the same attempt, with one log."""
+    effects = str(tmp_path / "effects")
+    said = plane.flyte("run", "--follow", "plane_flow.py", "die_once", "--effects", effects, cwd=FLOWS)
+    assert Path(effects).read_text().count("attempt 0") == 2
+    assert said.count("Flyte runtime started") == 2
+    assert said.count("Flyte runtime completed") == 1

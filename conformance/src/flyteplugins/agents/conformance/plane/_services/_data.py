@@ -25,7 +25,7 @@ from flyteidl2.task import common_pb2, task_definition_pb2
 from flyteidl2.workflow import run_definition_pb2
 
 from flyteplugins.agents.conformance.plane._plane import Plane
-from flyteplugins.agents.conformance.plane._store import RECOVERED, RUNNING, SUCCEEDED, Action
+from flyteplugins.agents.conformance.plane._store import QUEUED, RECOVERED, RUNNING, SUCCEEDED, Action
 from flyteplugins.agents.conformance.plane._views import timestamp
 
 Context = RequestContext[Any, Any]
@@ -121,9 +121,10 @@ class Data(DataProxyService):
                 await asyncio.sleep(_LOG_POLL)
 
     def _running(self, action: Action, number: int) -> bool:
+        """Whether anything may be added to the attempt's log: one whose worker was lost starts again, in the same log."""
         attempt = self._plane.store.attempt(action.key, number)
         now = self._plane.store.action(action.key)
-        return now is not None and now.live and attempt is not None and attempt.phase == RUNNING
+        return now is not None and now.live and attempt is not None and attempt.phase in (QUEUED, RUNNING)
 
 
 class Cluster(ClusterService):
