@@ -55,7 +55,9 @@ class Adapter:
 
 
 ADAPTERS = (
-    Adapter("adk", ("google-adk", "google-genai"), "gemini-2.5-flash", "[mcp]", tests=("anthropic", "langgraph")),
+    Adapter(
+        "adk", ("google-adk", "google-genai"), "gemini-2.5-flash", "[mcp]", tests=("anthropic", "langgraph", "openai")
+    ),
     Adapter("claude", ("claude-agent-sdk", "mcp"), "claude-sonnet-4-5"),
     Adapter(
         "langchain",
@@ -128,7 +130,8 @@ def new_environment(folder: Path, log: Path) -> Path:
 def versions(python: Path, distributions: Sequence[str]) -> str:
     """What is installed there."""
     program = (
-        "import importlib.metadata as m, sys; print(*(f'{one} {m.version(one)}' for one in sys.argv[1:]), sep=', ')"
+        "import importlib.metadata as m, sys; have = {one.name for one in m.distributions()}; "
+        "print(*(f'{one} {m.version(one)}' for one in sys.argv[1:] if one in have), sep=', ')"
     )
     done = subprocess.run([python, "-c", program, *distributions], capture_output=True, text=True, check=True)
     return done.stdout.strip()
