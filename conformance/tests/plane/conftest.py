@@ -65,6 +65,6 @@ def run_on() -> Callable[..., Any]:
         import flyte
 
         where.connect(FLOWS)
-        return flyte.with_runcontext(name=run_name, env_vars=env_vars or {}).run(task, **inputs)
+        return flyte.with_runcontext(name=run_name, env_vars=env_vars or {}, copy_style="all").run(task, **inputs)
 
     return start

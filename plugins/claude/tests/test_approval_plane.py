@@ -57,7 +57,7 @@ def test_a_decision_made_while_the_worker_is_down_is_asked_for_once_and_the_tool
     effects = tmp_path / "effects"
     plane = plane_factory(env={**model_server.env(), "EFFECTS": str(effects)})
     plane.connect(folder)
-    run = flyte.run(flow.agent, form=form)
+    run = flyte.with_runcontext(copy_style="all").run(flow.agent, form=form)
 
     def lines() -> Counter[str]:
         return Counter(effects.read_text().splitlines() if effects.exists() else ())

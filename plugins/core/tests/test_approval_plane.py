@@ -94,7 +94,7 @@ def start(plane_factory: Callable[..., LocalPlane], flow: ModuleType, tmp_path: 
         effects = tmp_path / "effects"
         plane.connect(APPS)
         inputs = {"effects": str(effects)} | ({"proposals": json.dumps(proposals)} if proposals else {})
-        return Story(plane, effects, flyte.run(getattr(flow, task), **inputs))
+        return Story(plane, effects, flyte.with_runcontext(copy_style="all").run(getattr(flow, task), **inputs))
 
     return start
 

@@ -125,7 +125,9 @@ class PlanePlace:
         self._plane = plane
         self._server = server
         self._folder = folder
-        self._flow = load_flow(dialogue.write_program(folder))
+        self._root = folder / "program"
+        self._root.mkdir()
+        self._flow = load_flow(dialogue.write_program(self._root))
         self._dialogue = dialogue
         self._last = ""
 
@@ -142,13 +144,14 @@ class PlanePlace:
         folder.mkdir()
         self._server.clear()
         self._dialogue.script(self._server)
-        self._plane.connect(self._folder)
+        self._plane.connect(self._root)
         environment = {
             "CRASH_FOLDER": str(folder),
             PLAN_VARIABLE: ",".join(map(str, faults)),
             POINTS_VARIABLE: dump_points(POINTS),
         }
-        runner = flyte.with_runcontext(name=name, env_vars=environment)
+        # All files of the program's folder: to look which of a test process's thousands of modules stand there takes seconds.
+        runner = flyte.with_runcontext(name=name, env_vars=environment, copy_style="all")
         started: Run = runner.run(getattr(self._flow, TASK), message=QUESTION, memory_key=name if memory else "")
         return started
 

@@ -187,7 +187,7 @@ class CrashSuite:
 
         def run(message: str, memory_key: str = "") -> Any:
             the_plane.connect(folder)
-            started = flyte.run(flow.chat, message=message, memory_key=memory_key)
+            started = flyte.with_runcontext(copy_style="all").run(flow.chat, message=message, memory_key=memory_key)
             started.wait(quiet=True)
             return started
 
