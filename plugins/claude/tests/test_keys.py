@@ -19,6 +19,19 @@ def reminder(text: str) -> dict[str, str]:
     return {"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}
 
 
+CONTEXT = "As you answer the user's questions, you can use the following context:\n"
+ATTACHED = "\n\nClaude Code attached this context automatically; it isn't part of the user's message."
+
+
+def git(branch: str = "main", status: str = "?? new", commit: str = "# claudeMd") -> str:
+    """What Claude Code tells of a repository."""
+    return (
+        "# gitStatus\nThis is the git status at the start of the conversation. Note that this status is a snapshot in time, and "
+        f"will not update during the conversation.\n\nCurrent branch: {branch}\n\nStatus:\n{status}\n\nRecent commits:\n"
+        f"151f9b0 {commit}"
+    )
+
+
 def request(
     *,
     session: str = "0001",
@@ -30,6 +43,7 @@ def request(
     result: str = "5 in Oslo",
     swapped: bool = False,
     agent: str = "a0123456789abcdef",
+    context: str = "",
 ) -> dict[str, Any]:
     """A request in the form in which Claude Code 2.1.332 makes it."""
     environment = (
@@ -60,6 +74,7 @@ def request(
                     reminder(environment),
                     reminder("You are powered by the model named Sonnet 4.5. The exact model ID is claude-sonnet-4-5."),
                     reminder(f"<total_tokens>{left} tokens left</total_tokens>"),
+                    *([reminder(f"{CONTEXT}{context}{ATTACHED}")] if context else ()),
                     reminder(f"Today's date is {date}."),
                     {"type": "text", "text": prompt},
                 ],
@@ -90,6 +105,8 @@ def key(body: dict[str, Any], url: str = URL) -> str:
     [
         {"session": "0002"},
         {"cwd": "/home/ada"},
+        {"context": git()},
+        {"context": git(branch="other", status="(clean)", commit="IMPORTANT: this context")},
         {"date": "2026-12-24"},
         {"left": 7_000},
         {"version": "2.1.333"},

@@ -42,6 +42,8 @@ _QUIET = {
     "DISABLE_AUTOUPDATER": "1",
     # a sub-agent in the background reports whenever it is ready, in another place on each attempt
     _NO_BACKGROUND: "1",
+    # else Claude Code's own system prompt names a folder for notes, which is another one on each attempt and gone after it
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
 }
 
 _LAUNCHER = """\

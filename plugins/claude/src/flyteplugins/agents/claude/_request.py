@@ -31,6 +31,21 @@ _REMINDER = re.compile(
     re.DOTALL,
 )
 
+_CONTEXT = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n"
+
+_GIT = re.compile(
+    r"# gitStatus\nThis is the git status at the start of the conversation\. Note that .*?"
+    r"(?=\n# (?:claudeMd|currentDate|userEmail)\n|\n\n *(?:Claude Code attached this context|IMPORTANT: this context)"
+    r"|\n</system-reminder>)\n*",
+    re.DOTALL,
+)
+"""What git says of the folder: a branch, changed files, the latest commits. Another checkout, or none, is no other question."""
+
+_NO_CONTEXT = re.compile(
+    re.escape(_CONTEXT)
+    + r"\s*(?:(?:Claude Code attached this context|IMPORTANT: this context)[^\n]*)?\s*</system-reminder>\n?"
+)
+
 _SUBAGENT = re.compile(r"\b(agentId: |agent-|<task-id>|tasks/)(a[0-9a-f]{16})\b")
 _SUBAGENT_PLACE = re.compile(r"<output-file>[^<]*</output-file>|<duration_ms>\d+</duration_ms>|duration_ms: \d+")
 
@@ -143,7 +158,7 @@ def _message(message: Any, names: dict[str, str]) -> Any:
     content = message.get("content")
     if not isinstance(content, list):
         return _clean(message, names)
-    kept = [block for block in content if not _is_reminder(block)]
+    kept = [block for block in map(_without_git, content) if not _is_reminder(block)]
     results = [block for block in kept if block.get("type") == "tool_result"]
     blocks = [_clean(_without_reminders(block) if block in results else block, names) for block in kept]
     return {**_clean({name: value for name, value in message.items() if name != "content"}, names), "content": blocks}
@@ -156,12 +171,18 @@ def _without_reminders(block: dict[str, Any]) -> dict[str, Any]:
     return copied
 
 
+def _without_git(block: Any) -> Any:
+    """A block of context without what git says of the folder; other context in it stays."""
+    if isinstance(block, dict) and block.get("type") == "text" and str(block.get("text")).startswith(_CONTEXT):
+        return {**block, "text": _GIT.sub("", block["text"], count=1)}
+    return block
+
+
 def _is_reminder(block: Any) -> bool:
-    return (
-        isinstance(block, dict)
-        and block.get("type") == "text"
-        and _REMINDER.fullmatch(str(block.get("text"))) is not None
-    )
+    if not isinstance(block, dict) or block.get("type") != "text":
+        return False
+    text = str(block.get("text"))
+    return _REMINDER.fullmatch(text) is not None or _NO_CONTEXT.fullmatch(text) is not None
 
 
 def _clean(value: Any, names: dict[str, str]) -> Any:
