@@ -26,7 +26,7 @@ test: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
-# Kill an agent at every boundary, everywhere, and write what came out into the README's table (a quarter of an hour).
+# Kill an agent at every boundary, everywhere, and write what came out into the README's table (half an hour or more).
 crash: $(VENV)/.test
 	$(BIN)/python -m flyteplugins.agents.conformance.crash matrix openai --model gpt-4.1 --preload agents --table README.md
 

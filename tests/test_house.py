@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -179,6 +180,16 @@ def test_a_file_that_only_one_adapter_has_does_what_only_its_sdk_needs() -> None
         assert own == set(ONE_ONLY[adapter]), adapter
     names = [name for own in ONE_ONLY.values() for name in own]
     assert len(set(names)) == len(names), "a name is in two adapters: say in NOT_EVERYWHERE why not in the others"
+
+
+def test_each_adapters_page_names_the_versions_of_the_sdk_that_it_takes() -> None:
+    sdks = re.compile(r"(?:claude-agent-sdk|google-adk|lang\w+(?:-core)?|mistralai|openai-agents|pydantic-ai-slim)\b")
+    for adapter in ADAPTERS:
+        page = (ROOT / "plugins" / adapter / "README.md").read_text()
+        declared = tomllib.loads((ROOT / "plugins" / adapter / "pyproject.toml").read_text())["project"]["dependencies"]
+        named = [requirement for requirement in declared if sdks.match(requirement)]
+        assert named, adapter
+        assert [requirement for requirement in named if f"`{requirement}`" not in page] == [], adapter
 
 
 def clones(sources: list[Path], lines: int) -> list[str]:
