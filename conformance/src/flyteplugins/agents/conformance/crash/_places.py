@@ -125,9 +125,10 @@ class PlanePlace:
         self._plane = plane
         self._server = server
         self._folder = folder
-        self._root = folder / "program"
-        self._root.mkdir()
-        self._flow = load_flow(dialogue.write_program(self._root))
+        (program := folder / "program").mkdir()
+        self._flow = load_flow(dialogue.write_program(program))
+        # A process imports a program once, and two planes of one process may have the same one.
+        self._root = Path(str(self._flow.__file__)).parent
         self._dialogue = dialogue
         self._last = ""
 
