@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from ._dialogue import Dialogue, Outcome
 from ._places import LocalPlace, PlanePlace, kept_messages
 from ._suite import compare, crash_at
 
-__all__ = ["CrashSuite", "ThoroughCrashSuite"]
+__all__ = ["CrashSuite", "StreamedCrashSuite", "ThoroughCrashSuite"]
 
 ON_THE_PLANE = (
     Fault("before-call", 2),
@@ -264,7 +265,42 @@ class CrashSuite:
             time.sleep(0.1)
 
 
-class ThoroughCrashSuite(CrashSuite):
+class StreamedCrashSuite(CrashSuite):
+    """The same dialogue with somebody who listens, for an adapter whose streams are recorded in a way of their own."""
+
+    @pytest.mark.parametrize(
+        "fault", [Fault("after-call", 5), Fault("after-record", 4), Fault("before-call", 8)], ids=str
+    )
+    def test_a_streamed_run_that_is_killed_tells_what_an_unbroken_one_tells(
+        self,
+        server: ModelServer,
+        fork_servers: Callable[..., tuple[ForkServer, ...]],
+        sdk_modules: tuple[str, ...],
+        tmp_path_factory: pytest.TempPathFactory,
+        fault: Fault,
+    ) -> None:
+        """Pieces of text that a listener had are not made again, and those of the next attempt are the same."""
+        runs = LocalRuns(tmp_path_factory.mktemp("home"), server.env(), fork_servers(*sdk_modules))
+        place = LocalPlace(replace(self.dialogue, streamed=True), runs, server, tmp_path_factory.mktemp("crash"))
+        try:
+            unbroken = place.run(memory=True)
+            assert [kind for kind, _ in unbroken.told] == ["turn finished"] * 4 + ["text delta"] * 4 + ["turn finished"]
+            crash_at(place, unbroken, fault, memory=True)
+        finally:
+            runs.remove()
+
+    def test_a_streamed_run_on_the_plane_tells_what_an_unbroken_one_tells(
+        self, server: ModelServer, the_plane: LocalPlane, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        """The same with a worker that Flyte retries."""
+        dialogue = replace(self.dialogue, streamed=True)
+        place = PlanePlace(dialogue, the_plane, server, tmp_path_factory.mktemp("crash"))
+        unbroken = place.run(memory=True)
+        assert sum(kind == "text delta" for kind, _ in unbroken.told) == 4
+        crash_at(place, unbroken, Fault("after-record", 6), memory=True)
+
+
+class ThoroughCrashSuite(StreamedCrashSuite):
     """More of the same, which is about the runtime more than about an adapter: one adapter's tests take it in.
 
     Each occurrence of a boundary is a place to die at, each way of the backend's to forget is tried by itself, and the control
@@ -279,6 +315,17 @@ class ThoroughCrashSuite(CrashSuite):
     ) -> None:
         """A retry needs nothing of the backend but its own records."""
         retried_with(MODES[mode], plane, the_plane)
+
+    def test_two_places_of_one_process_run_the_same_program(
+        self,
+        plane: tuple[PlanePlace, Outcome],
+        the_plane: LocalPlane,
+        server: ModelServer,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> None:
+        """A process imports a program once, from wherever it first was: a soak has a place on each of two planes."""
+        second = PlanePlace(self.dialogue, the_plane, server, tmp_path_factory.mktemp("crash"))
+        compare(plane[1], second.run(memory=True))
 
     def test_nothing_recorded_repeats_when_the_plane_itself_is_killed_in_mid_run(
         self, plane: tuple[PlanePlace, Outcome], the_plane: LocalPlane, server: ModelServer
