@@ -153,6 +153,20 @@ async def test_an_app_that_is_down_fails_nothing_and_is_logged(caplog: pytest.Lo
     assert "did not take 1 events (ConnectError)" in caplog.text
 
 
+async def test_a_request_that_cannot_be_made_is_no_reason_to_send_none_any_more(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = post_events(app.url)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(sink), "_post", lambda *_: 1 / 0)
+        told(sink, "a")
+        await sink.drain()
+    assert "1 events were not sent" in caplog.text
+    told(sink, "b")
+    await sink.drain()
+    assert (sink.posted, sink.dropped) == (1, 1)
+
+
 async def test_headers_are_sent_and_no_secret_is_logged(app: App, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     app.answers = [404]
@@ -171,6 +185,8 @@ async def test_headers_are_sent_and_no_secret_is_logged(app: App, caplog: pytest
     [
         ({"url": "app.example/events"}, "url is no address"),
         ({"url": "file:///tmp/events"}, "url is no address"),
+        ({"url": "http://app.example:99999/events"}, "url is no address"),
+        ({"headers": {"Authorization": "sésame €"}}, r"headers \['Authorization'\] \(UnicodeEncodeError\)"),
         ({"batch": 0}, "batch is 0"),
         ({"queue": 0}, "queue is 0"),
         ({"tries": 0}, "tries is 0"),

@@ -68,7 +68,7 @@ def post_events(
         ValueError: `url` is no address of a server, or a number is out of range.
     """
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(url):
         raise ValueError("url is no address to post to; give one with http:// or https:// and a host.")
     for name, number, least in (("batch", batch, 1), ("queue", queue, 1), ("tries", tries, 1)):
         if number < least:
@@ -78,9 +78,24 @@ def post_events(
             raise ValueError(f"{name} is {seconds}; give seconds, 0 or more.")
     if timeout <= 0:
         raise ValueError(f"timeout is {timeout}; give seconds, more than 0.")
+    _check_request(url, headers or {})
     return EventPost(
         url, dict(headers or {}), batch=batch, every=every, queue=queue, timeout=timeout, tries=tries, patience=patience
     )
+
+
+def _check_request(url: str, headers: Mapping[str, str]) -> None:
+    """See that a request can be made of them now, and not in a thread where nobody is told."""
+    import httpx
+
+    try:
+        httpx.Request("POST", url, headers=headers)
+    except (httpx.InvalidURL, TypeError, ValueError) as error:
+        # without its words, which may have a header's value in them
+        raise ValueError(
+            f"No request can be made of the url and the headers {sorted(headers)} ({type(error).__name__}): names and values of "
+            "headers are ASCII text."
+        ) from None
 
 
 class EventPost(DrainedSink):
@@ -169,17 +184,25 @@ class EventPost(DrainedSink):
     def _serve(self) -> None:
         import httpx
 
-        with httpx.Client(headers=self._headers, timeout=self._timeout) as client:
+        try:
+            client = httpx.Client(headers=self._headers, timeout=self._timeout)
+        except Exception:  # certificates that are not there, say; what comes next has it tried again
+            logger.exception("No client can be made for %s.", _shown(self._url))
+            with self._changed:
+                self._thread = None
+            return
+        with client:
             while events := self._take():
                 taken = 0
                 try:
                     taken = self._send(client, events)
-                finally:
-                    with self._changed:
-                        self.posted += taken
-                        self.dropped += len(events) - taken
-                        self._sending = 0
-                        self._changed.notify_all()
+                except Exception:  # of one request, which is no reason to send none any more
+                    logger.exception("%s events were not sent to %s.", len(events), _shown(self._url))
+                with self._changed:
+                    self.posted += taken
+                    self.dropped += len(events) - taken
+                    self._sending = 0
+                    self._changed.notify_all()
 
     def _take(self) -> list[tuple[int, Event]]:
         """Wait for the events of the next request; none when the thread has nothing to do any more."""
@@ -237,6 +260,15 @@ class EventPost(DrainedSink):
                 time.sleep(pause)
         logger.warning("%s did not take %s events (%s).", _shown(self._url), len(events), said)
         return False
+
+
+def _has_port(url: str) -> bool:
+    """Whether the port of an address is one, or left to the scheme."""
+    try:
+        urlsplit(url).port  # noqa: B018 - it is read here
+    except ValueError:
+        return False
+    return True
 
 
 def _asked_pause(header: str | None, otherwise: float) -> float:
