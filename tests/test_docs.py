@@ -33,6 +33,7 @@ from flyte.cli.main import main as flyte_cli
 
 from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
+from flyteplugins.agents.core import V0_FILES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
@@ -419,3 +420,38 @@ def test_each_variable_that_programs_read_is_in_the_guide_and_no_other() -> None
     read = {name for source in sources for name in re.findall(r"FLYTE_AGENTS_[A-Z]+", source)}
     guide = (ROOT / "docs" / "guide.md").read_text().partition("## Variables")[2]
     assert read == set(re.findall(r"^\| `(\w+)`", guide, re.MULTILINE))
+
+
+def resolves(dotted: str) -> bool:
+    """Whether a module, or something in one, has this name."""
+    module, _, name = dotted.rpartition(".")
+    for path, attribute in ((dotted, ""), (module, name)):
+        try:
+            found = importlib.import_module(path)
+        except ModuleNotFoundError:
+            continue
+        return not attribute or hasattr(found, attribute)
+    return False
+
+
+def test_the_names_of_2_x_are_here_or_are_not_as_their_page_says() -> None:
+    page = (ROOT / "docs" / "coming-from-2.x.md").read_text()
+    same, changed = page.partition("## What is to be changed")[::2]
+    kept = re.findall(r"^\| `(flyteplugins\.agents\.\w+)`: (.*?) \|", same, re.MULTILINE)
+    assert len(kept) == 3
+    for module, names in kept:
+        assert [name for name in re.findall(r"`(\w+)`", names) if not resolves(f"{module}.{name}")] == []
+    rows = re.findall(r"^\| (`flyteplugins.*?) \| (.*?) \|$", changed, re.MULTILINE)
+    assert len(rows) == 9
+    dotted = r"`(flyteplugins\.agents\.[\w.]+)`"
+    for gone, instead in rows:
+        assert [name for name in re.findall(dotted, gone) if resolves(name)] == []
+        assert [name for name in re.findall(dotted, instead) if not resolves(name)] == []
+
+
+def test_the_files_of_2_x_that_are_read_are_those_of_the_page() -> None:
+    memories = (ROOT / "docs" / "coming-from-2.x.md").read_text().partition("## Memories")[2]
+    read, _, unread = memories.partition("These are read:")[2].partition("Not read is")
+    known = {path for paths in V0_FILES.values() for path in paths}
+    assert {*re.findall(r"`([\w/]+(?:\.json)?)`", read), "langgraph/history.json"} == known
+    assert "`langgraph/history.json`" in unread
