@@ -35,7 +35,7 @@ from pydantic import BaseModel, create_model
 from flyteplugins.agents.adk import ModelResponseError, run_agent, run_agent_sync
 from flyteplugins.agents.adk._request import content_values, model_identity, request_fields
 from flyteplugins.agents.adk._telemetry import REPLAYED
-from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
+from flyteplugins.agents.conformance.models import Fault, Match, ModelServer, Reply, call
 from flyteplugins.agents.core import AgentError, AgentResult, Budget, Event, HandOff, TextDelta, TurnFinished
 
 RunTask = Callable[..., Any]
@@ -136,10 +136,12 @@ async def test_a_child_that_was_reached_by_transfer_is_durable(
     assert handed == [("root", "billing")] * 2
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
 async def test_agents_in_sequence_in_parallel_and_in_a_loop_are_durable(
-    run_task: RunTask, run_name: str, model_server: ModelServer
+    run_task: RunTask, run_name: str, model_server: ModelServer, side: str
 ) -> None:
-    """So is an agent that is used as a tool, whose tool call is an event and no leaf."""
+    """So is an agent that is used as a tool, whose tool call is an event and no leaf, whichever side is the slower one."""
+    model_server.fault(Fault.slow(0.5), match=Match(system=f"You are {side}"))
     model_server.script("facts", Reply(calls=(call("expert", request="which"),)), "facts given", system="You start")
     model_server.script("which", "the expert says", system="You know")
     model_server.script(None, "left says", system="You are left", anywhere=True, repeat_last=True)
@@ -165,9 +167,10 @@ async def test_agents_in_sequence_in_parallel_and_in_a_loop_are_durable(
         return [turn.agent for turn in result.turns] + [one.name for one in result.tool_calls]
 
     fresh = await run_task(chat, "facts", name=run_name)
-    assert sorted(fresh) == sorted(["first", "expert", "first", "left", "right", "last", "expert", "exit_loop"])
+    sides = ["right", "left"] if side == "left" else ["left", "right"]
+    assert fresh == ["first", "expert", "first", *sides, "last", "expert", "exit_loop"]
     asked = model_server.journal.count()
-    assert sorted(await run_task(chat, "facts", name=run_name)) == sorted(fresh)
+    assert await run_task(chat, "facts", name=run_name) == fresh
     assert model_server.journal.count() == asked == 6
 
 

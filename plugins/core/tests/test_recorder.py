@@ -217,6 +217,56 @@ async def test_parallel_equal_questions_each_get_one_of_the_answers(
     assert len(model.asked) == 4
 
 
+@pytest.mark.parametrize("order", ["r1 l1 l2", "l1 r1 l2", "l1 l2 r1"])
+async def test_what_was_answered_side_by_side_comes_in_the_same_order_again(
+    attempt: Attempts, start_agent: StartAgent, model: Model, killed: type[BaseException], order: str
+) -> None:
+    """An SDK may tell the next model what parallel agents said in the order in which they said it."""
+    told: list[str] = []
+
+    def in_order(question: str) -> Callable[[], Awaitable[str]]:
+        async def answer() -> str:
+            while told != order.split()[: order.split().index(question)]:
+                await asyncio.sleep(0.001)
+            return question
+
+        return answer
+
+    model.answers |= {question: in_order(question) for question in order.split()}
+
+    async def body() -> JSON:
+        told.clear()
+        async with start_agent() as run:
+
+            async def branch(*questions: str) -> None:
+                for question in questions:
+                    told.append(str(await model.say(run.recorder, question)))
+
+            await asyncio.gather(branch("l1", "l2"), branch("r1"))
+            answer = await model.say(run.recorder, f"after {' '.join(told)}")
+            if not attempt.died:
+                raise killed
+            return answer
+
+    await attempt(body)
+    assert await attempt(body) == f"answer to after {order}"
+    assert model.asked[-1] == f"after {order}"
+    assert len(model.asked) == 4
+
+
+async def test_nobody_waits_long_for_an_answer_that_is_not_asked_for_any_more(
+    attempt: Attempts, start_agent: StartAgent, model: Model
+) -> None:
+    async def body(*questions: str) -> list[JSON]:
+        async with start_agent() as run:
+            return list(await asyncio.gather(*(model.say(run.recorder, question) for question in questions)))
+
+    await attempt(functools.partial(body, "first", "second", "third"))
+    async with asyncio.timeout(5):
+        assert await attempt(functools.partial(body, "second", "third")) == ["answer to second", "answer to third"]
+    assert model.asked == ["first", "second", "third"]
+
+
 async def test_a_failed_call_gives_its_ordinal_back(
     attempt: Attempts, start_agent: StartAgent, model: Model, killed: type[BaseException]
 ) -> None:

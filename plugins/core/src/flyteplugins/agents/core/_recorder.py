@@ -9,6 +9,8 @@ The rules, and why:
 - Our own record is the authority, since a backend may serve no traces to a retry, and forgets children; the `flyte.trace`
   makes the leaf visible, and its output alone would suffice to rebuild the record.
 - The body of a leaf runs in the context from before the trace, where tasks may be called; inside a trace Flyte forbids it.
+- Leaves that are under way side by side are answered from their records in the order in which they were answered: an SDK may
+  write parallel agents' messages down as they come, and the next request holds them.
 - An error is never an answer. When the agent goes on past a failure to another request, the failure is recorded as
   passed over, and replays; when the failure ends the agent run after all, that record is withdrawn.
 """
@@ -43,6 +45,12 @@ __all__ = ["Codec", "DefaultErrorCodec", "ErrorCodec", "JsonCodec", "Recorded", 
 logger = logging.getLogger("flyteplugins.agents")
 
 Keep = Literal["always", "durable", "never"]
+
+_PATIENCE = 0.1
+"""How long, in seconds, a leaf waits for another one to be asked for that was answered before it, while nothing moves."""
+
+_STEP = 0.002
+"""How long the event loop is left to what an answer leads to, in seconds, before the next one is given."""
 
 _MAX_SEEN = 32
 """Of how many lines of work the latest request is kept, to make the key of the next one faster."""
@@ -266,6 +274,7 @@ class Recorder:
             *control_flow,
         )
         self._recorded: set[tuple[Kind, str, int]] = set()
+        self._known: list[tuple[Kind, str, int]] = []
         self._started: set[str] = set()
         self._predecessors: set[str] = set()
         self._asked_before: dict[tuple[Kind, int], tuple[str, int, Mapping[str, str]]] | None = None
@@ -279,6 +288,10 @@ class Recorder:
         self._positions: dict[Kind, int] = {}
         self._passed_over: list[_PassedOver] = []
         self._seen: dict[tuple[Kind, str], SeenRequest] = {}  # the latest at the end
+        self._under_way = 0
+        self._side_by_side = False
+        self._answered: set[str] = set()
+        self._order: list[str] | None = None
         self._root = _Strand(self)
         self._folder = RecordFolder(scope.folder, path) if scope else None
 
@@ -352,6 +365,7 @@ class Recorder:
         recorder._resumed = bool(recorder._recorded or recorder._started or recorder._siblings)
         recorder._edited = not recorder._recorded and any(recorder._predecessors_records())
         recorder._left = {kind: recorder._count(kind) for kind in get_args(Kind)}
+        recorder._known = sorted(recorder._recorded)
         return recorder
 
     def _enter(self, folder: str, file: str) -> None:
@@ -490,10 +504,14 @@ class Recorder:
         if kind == "tool" and strand.is_call:
             strand.within = blank.name
         found: Record | None = None
+        self._under_way += 1
+        self._side_by_side = self._side_by_side or self._under_way > 1
         try:
             found = await self._find(kind, key, ordinal)
             if found is None:
                 await self._explain_miss(kind, digests, position)
+            elif self._side_by_side and not found.folder:
+                await self._wait_for_those_before(found)
             recorded = await self._leaf(blank, found, call, codec, info, traced, on_unknown)
         except BaseException as error:
             if isinstance(error, RecordError):
@@ -501,9 +519,33 @@ class Recorder:
             if found is None or found.status != "failed":  # one that was passed over is an outcome, and keeps it
                 self._taken[kind, key].discard(ordinal)
             raise
+        finally:
+            self._under_way -= 1
+            self._answered.add(blank.name)
         for passed in self._passed_over:
             passed.answered = passed.answered or passed.strand is strand
         return recorded
+
+    async def _wait_for_those_before(self, found: Record) -> None:
+        """Let the leaves be answered first that were answered before this one, as far as somebody asks for them."""
+        if self._order is None:
+            self._order = await self._read_order()
+        before = set(self._order[: self._order.index(found.name)]) if found.name in self._order else set()
+        answered, patience = len(self._answered), _PATIENCE
+        while before - self._answered and patience > 0:
+            await asyncio.sleep(_STEP)
+            patience -= _STEP
+            if len(self._answered) != answered:
+                answered, patience = len(self._answered), _PATIENCE
+        await asyncio.sleep(_STEP)
+
+    async def _read_order(self) -> list[str]:
+        """The turns and tool calls of the earlier attempts, in the order in which they were answered."""
+        assert self._folder is not None
+        names = [record_name(*address) for address in self._known if address[0] in ("turn", "tool")]
+        found = await asyncio.gather(*(self._folder.read(name) for name in names), return_exceptions=True)
+        records = [record for record in found if isinstance(record, Record)]  # whoever needs a damaged one says so
+        return [record.name for record in sorted(records, key=lambda record: record.started + record.seconds)]
 
     def on_record(self, kind: Kind, fields: Mapping[str, object]) -> bool:
         """Whether the next request like this one would be answered from a record.
