@@ -80,7 +80,7 @@ ADAPTERS = (
         ("pydantic-ai-slim",),
         "openai:gpt-4.1",
         provider=("pydantic-ai-slim[openai]",),
-        tests=("pydantic-ai-slim[anthropic,google,mcp,mistral,openai]",),
+        tests=("pydantic-ai-slim[anthropic,mcp,mistral,openai]",),
     ),
 )
 

@@ -65,7 +65,9 @@ ERROR_CLASSES: dict[type[BaseException], ErrorClass] = {
     graph_errors.InvalidUpdateError: ErrorClass.FAIL_NOW,
     graph_errors.EmptyInputError: ErrorClass.FAIL_NOW,
     graph_errors.TaskNotFound: ErrorClass.FAIL_NOW,
-    graph_errors.UnknownInterruptError: ErrorClass.FAIL_NOW,
+    **{
+        new: ErrorClass.FAIL_NOW for new in (getattr(graph_errors, "UnknownInterruptError", None),) if new
+    },  # not in 1.2.12
     EmptyChannelError: ErrorClass.FAIL_NOW,
     InvalidModuleError: ErrorClass.FAIL_NOW,
     InvalidNamespaceError: ErrorClass.FAIL_NOW,
