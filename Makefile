@@ -12,10 +12,11 @@ MINUTES ?= 5
 # several times as long as all that it does afterwards.
 unexport PYTHONDONTWRITEBYTECODE
 
+#   make test-thorough  the tests, and those besides that take long and mostly repeat what the others look at
 #   make breakages  breaks the source in each listed way, and sees that the tests notice
 #   make test-oldest  tests each adapter with the oldest SDK that it declares, and each adapter alone
 #   make crash      kills an agent at every boundary, and prints a table; make soak kills at random
-.PHONY: chat test test-oldest bench breakages crash soak lint format types lock clean setup-run setup-test
+.PHONY: chat test test-thorough test-oldest bench breakages crash soak lint format types lock clean setup-run setup-test
 
 chat: $(VENV)/.run
 	$(BIN)/python examples/tour.py
@@ -25,6 +26,9 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+
+test-thorough: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder --thorough
 
 # Kill an agent at every boundary, everywhere, and write what came out into the README's table (half an hour or more).
 crash: $(VENV)/.test

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,50 @@ from typing import Any
 import flyte
 import pytest
 
+from flyteplugins.agents.conformance.crash.testing import CrashSuite, ThoroughCrashSuite
 from flyteplugins.agents.conformance.local import METADATA, ForkServer, LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
 
 pytest_plugins = ["flyteplugins.agents.conformance.models.testing"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first, so that no core is idle at the end."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--thorough`: see `make test-thorough`."""
+    parser.addoption(
+        "--thorough", action="store_true", help="also what takes long and mostly repeats what is tested anyway"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that no core is idle at the end; what is only for `--thorough` is left out."""
     items.sort(key=lambda item: "crash" not in item.path.name)
+    if config.getoption("thorough") or any(
+        "::" in argument for argument in config.args
+    ):  # a test that is asked for by name
+        return
+    left_out = {*_crashes_of_others(items), *(item for item in items if item.get_closest_marker("thorough"))}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+SHARE = 4
+"""Of the places to die at, an adapter's crash suite takes one in so many; one adapter takes all of them."""
+
+
+def _crashes_of_others(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
+    """The places to die at that are another adapter's turn: they are core's, and all adapters together go through all of them."""
+    suites: dict[type, dict[str, list[pytest.Function]]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and isinstance(item.cls, type) and issubclass(item.cls, CrashSuite):
+            suites.setdefault(item.cls, {}).setdefault(item.originalname, []).append(item)
+    partly = [suite for suite in suites if not issubclass(suite, ThoroughCrashSuite)]
+    for turn, suite in enumerate(sorted(partly, key=lambda suite: (suite.__module__, suite.__name__))):
+        for name, tests in suites[suite].items():
+            if name == "test_a_backend_that_is_late_and_forgets_makes_no_difference":
+                yield from tests
+            elif len(tests) >= SHARE:
+                yield from (test for number, test in enumerate(tests) if number % SHARE != turn % SHARE)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +92,13 @@ def fork_servers() -> Iterator[ForkServers]:
 @pytest.fixture(scope="session")
 def sdk_modules() -> tuple[str, ...]:
     """The SDK that processes have imported before they run a program; an adapter's tests name their own in their conftest."""
-    return ("agents",)
+    return (
+        "agents.mcp.server",
+        "httpcore2",
+        "openai.resources.responses",
+        "openai.types.responses:Response.model_rebuild",
+        "openai.types.responses.parsed_response:ParsedResponse.model_rebuild",
+    )
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_the_edit_of_a_breakage_applies(breakage: object) -> None:
 def test_the_tests_that_the_list_names_exist() -> None:
     named = {test for breakage in LIST for test in breakage.fails}
     files = sorted({test.partition("::")[0] for test in named})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "--thorough", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert named - set(done.stdout.splitlines()) == set()

@@ -14,6 +14,7 @@ import contextlib
 import gc
 import importlib
 import json
+import operator
 import os
 import select
 import signal
@@ -27,37 +28,43 @@ from flyteplugins.agents.conformance import faults
 # What every program imports beside the SDK: dependencies of Flyte, but for fsspec, which reads the environment as it is imported.
 # Without them a program is slower, and that is all.
 _ALWAYS = (
-    *("aiofiles", "aiolimiter", "cloudpickle", "connectrpc.client", "httpx"),
-    *("mashumaro.codecs.json", "mashumaro.jsonschema", "msgpack", "obstore.store", "pygments.lexers.python"),
     *(
-        "pyqwest",
-        "rfc8785",
-        "rich.live",
-        "rich.logging",
-        "rich.progress",
-        "rich.table",
-        "rich.tree",
-        "sqlite3",
-        "wrapt",
+        "aiofiles",
+        "aiolimiter",
+        "anyio._backends._asyncio",
+        "attr",
+        "cloudpickle",
+        "connectrpc.client",
+        "docstring_parser",
     ),
-    *(
-        "flyteidl2.actions.actions_service_pb2",
-        "flyteidl2.auth.auth_service_pb2",
-        "flyteidl2.workflow.queue_service_pb2",
-    ),
-    *("flyteidl2.workflow.state_service_pb2", "genai_prices.data", "zstandard"),
+    *("h11", "httpx", "jinja2", "mashumaro.codecs.json", "mashumaro.codecs.msgpack", "mashumaro.jsonschema"),
+    *("msgpack", "obstore.store", "pygments.lexers.python", "pyqwest", "rfc8785"),
+    *("rich.columns", "rich.live", "rich.logging", "rich.progress", "rich.table", "rich.traceback", "rich.tree"),
+    *("rich_click.rich_help_formatter", "sqlite3", "aiosqlite", "truststore", "wrapt", "zstandard"),
+    *("concurrent.futures.thread", "ctypes", "difflib", "getpass", "glob", "resource"),
+    *("flyteidl2.actions.actions_service_pb2", "flyteidl2.auth.auth_service_pb2"),
+    *("flyteidl2.workflow.queue_service_pb2", "flyteidl2.workflow.state_service_pb2"),
+    *("genai_prices.data", "genai_prices.decompose", "genai_prices.validation"),
 )
 
 
 def serve(modules: list[str]) -> None:
-    """Import the modules, then fork a process for each request until the input ends."""
+    """Import the modules, then fork a process for each request until the input ends.
+
+    Args:
+        modules: Their names. `MODULE:FUNCTION` calls a function of one: some of an SDK's classes are made when they are first
+            used.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a module prints as it is imported is no answer
     for module in _ALWAYS:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    for module in modules:
-        importlib.import_module(module)
+    for name in modules:
+        module, _, function = name.partition(":")
+        found: Any = importlib.import_module(module)
+        if function:
+            operator.attrgetter(function)(found)()
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
     if others:
         raise SystemExit(f"importing {modules} started the threads {others}, which a forked process would lack")

@@ -181,12 +181,12 @@ class CrashSuite:
     def start(
         self, the_plane: LocalPlane, server: ModelServer, small: tuple[Path, ModuleType]
     ) -> Iterator[Callable[..., Any]]:
-        """Runs the small program on the plane, in workers that start from nothing, and waits for its end."""
+        """Runs the small program on the plane, and waits for its end."""
         folder, flow = small
         server.clear()
-        the_plane.set_modes(Modes(warm_workers=False))
 
-        def run(message: str, memory_key: str = "") -> Any:
+        def run(message: str, memory_key: str = "", warm: bool = True) -> Any:
+            the_plane.set_modes(Modes(warm_workers=warm))
             the_plane.connect(folder)
             started = flyte.with_runcontext(copy_style="all").run(flow.chat, message=message, memory_key=memory_key)
             started.wait(quiet=True)
@@ -234,7 +234,7 @@ class CrashSuite:
     ) -> None:
         """Each call of a tool would pay the SDK's import."""
         server.script("which", Reply(calls=(call("loaded"),)), Reply("done"))
-        run = start("which")
+        run = start("which", warm=False)
         assert run.phase == "succeeded", the_plane.worker_log(run.name)
         assert run.outputs()[0] == "[]"
 
