@@ -143,14 +143,15 @@ def with_the_oldest(adapter: Adapter, subset: str, log: Path) -> str:
     python = new_environment(folder, log)
     install = (UV, "pip", "install", "--quiet", "--python", python)
     ours = ["-e", "plugins/core", "-e", f"plugins/{adapter.name}{adapter.extra}", "-e", "conformance[pytest]"]
-    run(*install, "--resolution", "lowest-direct", *ours, folder=folder, log=log)
+    needs = [*adapter.provider, *adapter.tests]
+    extras = [need for need in needs if need.partition("[")[0] in adapter.sdk]  # the SDK itself, with more of it
+    run(*install, "--resolution", "lowest-direct", *ours, *extras, folder=folder, log=log)
     kept = folder / "oldest.txt"
     frozen = subprocess.run(
         [UV, "pip", "freeze", "--exclude-editable", "--python", python], capture_output=True, text=True, check=True
     )
     kept.write_text(frozen.stdout)
-    needs = [*TEST_NEEDS, *adapter.provider, *adapter.tests]
-    run(*install, "--constraint", kept, *needs, folder=folder, log=log)  # what tests need is not what is tested
+    run(*install, "--constraint", kept, *TEST_NEEDS, *needs, folder=folder, log=log)  # not what is tested
     tests = ROOT / "plugins" / adapter.name / "tests"
     files = [file for part in SUBSETS[subset] if (file := tests / f"test_{part}.py").exists()]
     run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, folder=folder, log=log)

@@ -30,16 +30,21 @@ LATE = "nobody answered in time"
 FAILED = "Nobody decided about interrupt of flyte-agent"
 REFUSED = "They said: it is too late"
 
-AT_THE_TERMINAL: dict[str, list[tuple[tuple[str, ...], int | None, tuple[str, ...]]]] = {
+Case = tuple[tuple[str, ...], int | None, tuple[str, ...]]
+
+EDITED: Case = (('{"order": "A-17", "cents": 500}',), 500, (LATE,))
+"""The adapters' own tests edit arguments as well."""
+
+AT_THE_TERMINAL: dict[str, list[Case]] = {
     "adk_approval.py": [(("yes", "no: it is too late"), 1900, (REFUSED, LATE))],
     "approval.py": [(("yes", "no: it is too late"), 1900, (REFUSED, LATE))],
     "claude_approval.py": [
         (("approve", "deny: it is too late"), 1900, (REFUSED, LATE)),
-        (('{"order": "A-17", "cents": 500}',), 500, (LATE,)),
+        EDITED,
     ],
     "langchain_approval.py": [
         (("approve", "deny: it is too late"), 1900, (REFUSED, LATE)),
-        (('{"order": "A-17", "cents": 500}',), 500, (LATE,)),
+        EDITED,
     ],
     "langgraph_approval.py": [
         (("pay",), 1900, ()),
@@ -50,7 +55,7 @@ AT_THE_TERMINAL: dict[str, list[tuple[tuple[str, ...], int | None, tuple[str, ..
     "plain_approval.py": [(("y",), 1900, ()), (("n",), None, ("a person said no",))],
     "pydantic_ai_approval.py": [
         (("approve", "deny: it is too late"), 1900, (REFUSED, LATE)),
-        (('{"order": "A-17", "cents": 500}',), 500, (LATE,)),
+        EDITED,
     ],
 }
 """Of each example: what is typed, one answer per call; how many cents are paid; what else the answer says."""
@@ -71,7 +76,12 @@ def proposes(model: ModelServer, example: str, calls: int) -> None:
 @pytest.mark.parametrize(
     ("example", "answers", "cents", "told"),
     [
-        pytest.param(example, *case, id=f"{example.removesuffix('.py')}-{number}")
+        pytest.param(
+            example,
+            *case,
+            id=f"{example.removesuffix('.py')}-{number}",
+            marks=[pytest.mark.thorough] if case == EDITED else [],
+        )
         for example, cases in AT_THE_TERMINAL.items()
         for number, case in enumerate(cases)
     ],

@@ -223,11 +223,12 @@ async def test_what_was_answered_side_by_side_comes_in_the_same_order_again(
 ) -> None:
     """An SDK may tell the next model what parallel agents said in the order in which they said it."""
     told: list[str] = []
+    moved = asyncio.Condition()
 
     def in_order(question: str) -> Callable[[], Awaitable[str]]:
         async def answer() -> str:
-            while told != order.split()[: order.split().index(question)]:
-                await asyncio.sleep(0.001)
+            async with moved:
+                await moved.wait_for(lambda: told == order.split()[: order.split().index(question)])
             return question
 
         return answer
@@ -241,6 +242,8 @@ async def test_what_was_answered_side_by_side_comes_in_the_same_order_again(
             async def branch(*questions: str) -> None:
                 for question in questions:
                     told.append(str(await model.say(run.recorder, question)))
+                    async with moved:
+                        moved.notify_all()
 
             await asyncio.gather(branch("l1", "l2"), branch("r1"))
             answer = await model.say(run.recorder, f"after {' '.join(told)}")

@@ -34,11 +34,15 @@ ANSWERED = FaultPoint("answered", "flyteplugins.agents.core._recorder:ask", "aft
 TURNS = {1: 2, 2: 5, 3: 7, 4: 9, 5: 11}
 
 
+# the crash suite has runs without server state
 @pytest.mark.parametrize("turn", list(TURNS))
 @pytest.mark.parametrize(
     "mode",
-    [{}, {"server_state": True}, {"server_state": True, "streaming": True}],
-    ids=["stateless", "server state", "server state, streamed"],
+    [
+        pytest.param({}, id="stateless", marks=pytest.mark.thorough),
+        pytest.param({"server_state": True}, id="server state"),
+        pytest.param({"server_state": True, "streaming": True}, id="server state, streamed"),
+    ],
 )
 def test_a_process_that_is_killed_after_an_append_is_gone_on_with(
     local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, mode: dict[str, Any], turn: int

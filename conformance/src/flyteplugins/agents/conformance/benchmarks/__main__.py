@@ -78,7 +78,7 @@ def _measurements(
     for one in adapters:
         real = one is not PARROT
         over = tuple(sorted({min(length, _MOST_OVER_LOOPBACK) for length in lengths})) if real else lengths
-        whole = functools.partial(turns, one, over, 1 if real else few)
+        whole = functools.partial(turns, one, over, few)
         each.append(("turns", f"Whole runs over loopback: {one.title}", functools.partial(_run, whole)))
         if one.at_once is not None:
             title = f"Turns with a model that answers at once: {one.title}"
