@@ -216,7 +216,7 @@ async def test_tools_of_a_pre_built_agent_are_called_once_with_its_context(
         return " ".join(f"{part.outcome}:{part.content}" for part in returns(result))
 
     assert await twice(run_task, asking) == "success:{'degrees': 20} retried:More. success:right"
-    assert effects == ["measure Oslo for Ada", "guess 1", "guess 3"]
+    assert sorted(effects) == ["guess 1", "guess 3", "measure Oslo for Ada"]  # the first two run side by side
 
 
 async def test_toolsets_without_ids_given_for_one_run_and_dynamic_ones_are_recorded(
