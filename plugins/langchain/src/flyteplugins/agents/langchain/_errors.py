@@ -65,15 +65,15 @@ ERROR_CLASSES: dict[type[BaseException], ErrorClass] = {
     graph_errors.InvalidUpdateError: ErrorClass.FAIL_NOW,
     graph_errors.EmptyInputError: ErrorClass.FAIL_NOW,
     graph_errors.TaskNotFound: ErrorClass.FAIL_NOW,
-    **{
-        new: ErrorClass.FAIL_NOW for new in (getattr(graph_errors, "UnknownInterruptError", None),) if new
-    },  # not in 1.2.12
     EmptyChannelError: ErrorClass.FAIL_NOW,
     InvalidModuleError: ErrorClass.FAIL_NOW,
     InvalidNamespaceError: ErrorClass.FAIL_NOW,
 }
 """Every exception class of `langchain`, `langchain_core` and `langgraph` that an agent run can raise, and what it means. A
 class not listed here means what its base means."""
+
+if hasattr(graph_errors, "UnknownInterruptError"):  # the oldest langgraph that is taken has none
+    ERROR_CLASSES[graph_errors.UnknownInterruptError] = ErrorClass.FAIL_NOW
 
 _ATTEMPT_MAY_HELP = frozenset({408, 409, 425, 429})
 
