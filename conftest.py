@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import certifi
 import flyte
 import pytest
 
@@ -59,6 +60,17 @@ def _crashes_of_others(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
                 yield from (test for number, test in enumerate(tests) if number % SHARE != turn % SHARE)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def few_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One certificate to trust in place of all: reading them takes each client of HTTPS 70 ms, and no test asks such a server."""
+    first, end, _ = certifi.contents().partition("-----END CERTIFICATE-----")
+    file = tmp_path_factory.mktemp("certificates") / "one.pem"
+    file.write_text(f"{first}{end}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(file))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of the test's own: Flyte's local cache and memories outlive runs."""
@@ -93,9 +105,11 @@ def fork_servers() -> Iterator[ForkServers]:
 def sdk_modules() -> tuple[str, ...]:
     """The SDK that processes have imported before they run a program; an adapter's tests name their own in their conftest."""
     return (
+        "flyteplugins.agents.openai.*",
         "agents.mcp.server",
         "httpcore2",
-        "openai.resources.responses",
+        "openai.lib.streaming.responses",
+        "openai.resources.responses.responses",
         "openai.types.responses:Response.model_rebuild",
         "openai.types.responses.parsed_response:ParsedResponse.model_rebuild",
     )

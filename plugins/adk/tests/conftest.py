@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(scope="session")
 def sdk_modules() -> tuple[str, ...]:
     """What the processes that run programs have imported before."""
-    return ("google.adk.runners", "google.adk.models.google_llm", "google.adk.apps")
+    return ("flyteplugins.agents.adk.*", "google.adk.runners", "google.adk.models.google_llm", "google.adk.apps")

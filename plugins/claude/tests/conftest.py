@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(scope="session")
 def sdk_modules() -> tuple[str, ...]:
     """The SDK that processes have imported before they run a program."""
-    return ("claude_agent_sdk", "mcp", "uvicorn", "httpx2")
+    return ("flyteplugins.agents.claude.*", "claude_agent_sdk", "mcp", "uvicorn", "httpx2")

@@ -8,4 +8,11 @@ import pytest
 @pytest.fixture(scope="session")
 def sdk_modules() -> tuple[str, ...]:
     """What the processes that run programs have imported before."""
-    return ("langchain.agents", "langgraph.graph", "langgraph.prebuilt", "langchain_openai", "deepagents")
+    return (
+        "flyteplugins.agents.langchain.*",
+        "langchain.agents",
+        "langgraph.graph",
+        "langgraph.prebuilt",
+        "langchain_openai",
+        "deepagents",
+    )

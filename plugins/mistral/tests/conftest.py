@@ -8,4 +8,9 @@ import pytest
 @pytest.fixture(scope="session")
 def sdk_modules() -> tuple[str, ...]:
     """The SDK that processes have imported before they run a program."""
-    return ("mistralai.client", "mistralai.extra.run.context", "mistralai.client.models")
+    return (
+        "flyteplugins.agents.mistral.*",
+        "mistralai.client",
+        "mistralai.extra.run.context",
+        "mistralai.client.models",
+    )

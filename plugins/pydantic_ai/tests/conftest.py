@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(scope="session")
 def sdk_modules() -> tuple[str, ...]:
-    return ("pydantic_ai", "pydantic_ai.models.openai")
+    return ("flyteplugins.agents.pydantic_ai.*", "pydantic_ai", "pydantic_ai.models.openai")

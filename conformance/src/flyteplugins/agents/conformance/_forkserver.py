@@ -1,8 +1,8 @@
 """Python processes that have imported an agent SDK already.
 
 Importing an SDK takes seconds, which a test that kills forty processes pays forty times. This server imports it once, with a hash
-seed of its own, and forks a process for each program. Flyte is not imported before the fork, since it starts a thread that the
-child would lack; nor is anything of ours.
+seed of its own, and forks a process for each program. Flyte and what agents have of ours are imported as well. What a fork would
+spoil each process does for itself: Flyte starts a thread as it is imported, and fsspec reads the environment.
 
 It reads one JSON object per line from its standard input, and answers with objects that bear its `id`: when the process has
 started (`pid`), and when it has ended (`status`). Processes run side by side. When its input ends, so does it; they go on.
@@ -11,58 +11,95 @@ started (`pid`), and when it has ended (`status`). Processes run side by side. W
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
 import operator
 import os
+import pkgutil
 import select
 import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
+
+import wrapt
 
 from flyteplugins.agents.conformance import faults
 
-# What every program imports beside the SDK: dependencies of Flyte, but for fsspec, which reads the environment as it is imported.
-# Without them a program is slower, and that is all.
+# What every program imports beside the SDK. Without one of them a program is slower, and that is all.
 _ALWAYS = (
+    *("aiosqlite", "anyio._backends._asyncio", "getpass", "pyqwest", "sqlite3", "truststore"),
     *(
-        "aiofiles",
-        "aiolimiter",
-        "anyio._backends._asyncio",
-        "attr",
-        "cloudpickle",
-        "connectrpc.client",
-        "docstring_parser",
+        "pygments.lexers.python",
+        "rich._emoji_codes",
+        "rich.columns",
+        "rich.live",
+        "rich.progress",
+        "rich.traceback",
+        "rich.tree",
     ),
-    *("h11", "httpx", "jinja2", "mashumaro.codecs.json", "mashumaro.codecs.msgpack", "mashumaro.jsonschema"),
-    *("msgpack", "obstore.store", "pygments.lexers.python", "pyqwest", "rfc8785"),
-    *("rich.columns", "rich.live", "rich.logging", "rich.progress", "rich.table", "rich.traceback", "rich.tree"),
-    *("rich_click.rich_help_formatter", "sqlite3", "aiosqlite", "truststore", "wrapt", "zstandard"),
-    *("concurrent.futures.thread", "ctypes", "difflib", "getpass", "glob", "resource"),
-    *("flyteidl2.actions.actions_service_pb2", "flyteidl2.auth.auth_service_pb2"),
-    *("flyteidl2.workflow.queue_service_pb2", "flyteidl2.workflow.state_service_pb2"),
     *("genai_prices.data", "genai_prices.decompose", "genai_prices.validation"),
+    *("docstring_parser", "flyte.cli.main", "flyte.cli._run", "flyte.report", "flyte._bin.runtime"),
+    *("flyte.remote._artifact", "flyte.remote._run", "flyte.remote._trigger", "flyte._persistence._remote_reporter"),
+    *(
+        "flyte._internal.controllers._local_controller",
+        "flyte._internal.controllers.remote",
+        "flyte._internal.runtime.entrypoints",
+    ),
 )
+
+_OURS = ("flyteplugins.agents.core.*", "flyteplugins.agents.core._report._page:_template")
+"""What every agent's program imports of ours, and the report's page, which takes as long to compile."""
+
+_later: list[Callable[[], None]] = []
+"""What a program begins with."""
+
+
+@wrapt.when_imported("flyte.syncify._api")
+def _start_loops_later(module: Any) -> None:
+    """Have each process start Flyte's event loops: a fork has neither their threads nor a selector of its own."""
+    start = module._BackgroundLoop.__init__
+
+    def keep(loop: Any, name: str) -> None:
+        _later.append(functools.partial(start, loop, name))
+
+    module._BackgroundLoop.__init__ = keep
+
+    def undo() -> None:
+        module._BackgroundLoop.__init__ = start
+
+    _later.append(undo)
+
+
+@wrapt.when_imported("fsspec.config")
+def _read_environment_later(module: Any) -> None:
+    """Have each process read fsspec's part of its own environment, as an import would."""
+    _later.append(lambda: module.set_conf_env(module.conf))
 
 
 def serve(modules: list[str]) -> None:
     """Import the modules, then fork a process for each request until the input ends.
 
     Args:
-        modules: Their names. `MODULE:FUNCTION` calls a function of one: some of an SDK's classes are made when they are first
-            used.
+        modules: Their names. `PACKAGE.*` imports all modules of a package. `MODULE:FUNCTION` calls a function of one: some of an
+            SDK's classes are made when they are first used.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a module prints as it is imported is no answer
     for module in _ALWAYS:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    for name in modules:
+    for name in (*_OURS, *modules):
         module, _, function = name.partition(":")
-        found: Any = importlib.import_module(module)
+        package = module.removesuffix(".*")
+        found: Any = importlib.import_module(package)
+        if package != module:
+            for inner in pkgutil.walk_packages(found.__path__, f"{package}."):
+                importlib.import_module(inner.name)
         if function:
             operator.attrgetter(function)(found)()
     others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
@@ -145,6 +182,8 @@ def _become(request: dict[str, Any], tell: int) -> NoReturn:
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         sys.argv = request["argv"]
+        for begin in _later:
+            begin()
         if "/" in sys.argv[0]:
             sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as for any script
         if faults.POINTS_VARIABLE in os.environ or faults.PLAN_VARIABLE in os.environ:
