@@ -125,7 +125,7 @@ def typed(example: str) -> list[str]:
 def cluster(plane_factory: Callable[..., LocalPlane]) -> Iterator[tuple[LocalPlane, ModelServer]]:
     """A plane whose workers have the offline model server."""
     with ModelServer() as server:
-        yield plane_factory(env=server.env()), server
+        yield plane_factory(env=server.env(), preload=("agents",)), server
 
 
 @pytest.mark.parametrize("example", AT_THE_TERMINAL)

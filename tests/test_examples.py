@@ -185,7 +185,7 @@ def on_the_plane(
     wanted = sorted({item.callspec.params["example"] for item in items})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=lenient.env()).start()
+        plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=lenient.env(), preload=("agents",)).start()
         try:
             plane.connect(EXAMPLES)
             tasks = {example: getattr(load_flow(EXAMPLES / example), ROWS[example].task) for example in wanted}

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,15 @@ def wait_until(what: Callable[[], Any], timeout: float = 180.0) -> Any:
     return found
 
 
+@pytest.fixture(scope="module")
+def cluster(
+    plane_factory: Callable[..., LocalPlane], sdk_modules: tuple[str, ...]
+) -> Iterator[tuple[LocalPlane, ModelServer]]:
+    """A plane whose workers have the offline model server."""
+    with ModelServer() as server:
+        yield plane_factory(env=server.env(), preload=sdk_modules), server
+
+
 @pytest.mark.parametrize(
     ("form", "answer", "done", "told"),
     [
@@ -43,21 +52,21 @@ def wait_until(what: Callable[[], Any], timeout: float = 180.0) -> Any:
     ids=["approved", "denied", "edited", "denied with a reason"],
 )
 def test_a_decision_made_while_the_worker_is_down_is_asked_for_once_and_the_tool_runs_once(
-    plane_factory: Callable[..., LocalPlane],
-    model_server: ModelServer,
+    cluster: tuple[LocalPlane, ModelServer],
     tmp_path: Path,
     form: str,
     answer: bool | str,
     done: list[str],
     told: str,
 ) -> None:
+    plane, model_server = cluster
+    model_server.clear()
     model_server.script("^go$", Reply(calls=(call("refund", order="a"), call("look_up", order="x"))), "all done")
     (folder := tmp_path / "bundle").mkdir()
     flow = load_flow(Path(shutil.copy(APP, folder / f"approvals_{folder.parent.name}.py")))
     effects = tmp_path / "effects"
-    plane = plane_factory(env={**model_server.env(), "EFFECTS": str(effects)})
     plane.connect(folder)
-    run = flyte.with_runcontext(copy_style="all").run(flow.agent, form=form)
+    run = flyte.with_runcontext(copy_style="all", env_vars={"EFFECTS": str(effects)}).run(flow.agent, form=form)
 
     def lines() -> Counter[str]:
         return Counter(effects.read_text().splitlines() if effects.exists() else ())

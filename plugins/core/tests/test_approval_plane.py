@@ -85,12 +85,19 @@ def flow() -> ModuleType:
 Start = Callable[..., Story]
 
 
+@pytest.fixture(scope="module")
+def plane(plane_factory: Callable[..., LocalPlane]) -> LocalPlane:
+    """One for all tests, which run one at a time: killing all of its workers kills those of a test."""
+    return plane_factory(preload=("flyteplugins.agents.core",))
+
+
 @pytest.fixture
-def start(plane_factory: Callable[..., LocalPlane], flow: ModuleType, tmp_path: Path) -> Start:
-    """Starts a run on a plane of its own: its workers are killed."""
+def start(plane: LocalPlane, flow: ModuleType, tmp_path: Path) -> Start:
+    """Starts a run on the plane."""
 
     def start(*proposals: dict[str, Any], task: str = "agent", modes: Modes | None = None) -> Story:
-        plane = plane_factory(modes=modes)
+        assert plane.workers() == []
+        plane.set_modes(modes or Modes())
         effects = tmp_path / "effects"
         plane.connect(APPS)
         inputs = {"effects": str(effects)} | ({"proposals": json.dumps(proposals)} if proposals else {})
