@@ -17,7 +17,7 @@ import flyte.remote
 import pytest
 from flyteidl2.common import phase_pb2
 
-from flyteplugins.agents.conformance.local import METADATA
+from flyteplugins.agents.conformance.local import METADATA, ForkServer
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, plane_factory
 from flyteplugins.agents.conformance.reviewer import answer_at_terminal
@@ -88,6 +88,7 @@ def proposes(model: ModelServer, example: str, calls: int) -> None:
 )
 def test_at_a_terminal_only_what_a_person_approves_is_paid(
     model_server: ModelServer,
+    any_sdk: ForkServer,
     home: Path,
     run_name: str,
     example: str,
@@ -100,12 +101,12 @@ def test_at_a_terminal_only_what_a_person_approves_is_paid(
     words = typed(example)
     words.insert(words.index("--local") + 1, f"--name={run_name}")
     environment = {**os.environ, **model_server.env(), "HOME": str(home), "DO_NOT_TRACK": "1", "COLUMNS": "1000"}
-    command = [str(Path(sys.executable).parent / "flyte"), *words[1:], *(["--patience", "6"] if late else [])]
+    command = [str(Path(sys.executable).parent / "flyte"), *words[1:], *(["--patience", "3"] if late else [])]
     fails: Any = pytest.raises(AssertionError) if FAILED in told else contextlib.nullcontext()
     printed = ""
     try:
         with fails as failure:
-            printed = answer_at_terminal(command, *answers, env=environment)
+            printed = answer_at_terminal(command, *answers, env=environment, server=any_sdk)
     finally:
         shutil.rmtree(METADATA / run_name, ignore_errors=True)
     printed = printed or str(failure.value)
@@ -122,10 +123,10 @@ def typed(example: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(plane_factory: Callable[..., LocalPlane]) -> Iterator[tuple[LocalPlane, ModelServer]]:
+def cluster(plane_factory: Callable[..., LocalPlane], any_sdk: ForkServer) -> Iterator[tuple[LocalPlane, ModelServer]]:
     """A plane whose workers have the offline model server."""
     with ModelServer() as server:
-        yield plane_factory(env=server.env(), preload=("agents",)), server
+        yield plane_factory(env=server.env(), preload=("agents",), commands=any_sdk), server
 
 
 @pytest.mark.parametrize("example", AT_THE_TERMINAL)

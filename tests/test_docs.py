@@ -31,7 +31,7 @@ import click
 import pytest
 from flyte.cli.main import main as flyte_cli
 
-from flyteplugins.agents.conformance.local import LocalRuns
+from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
 from flyteplugins.agents.core import V0_FILES
 
@@ -174,8 +174,8 @@ def test_a_block_that_nobody_runs_is_noticed(tmp_path: Path, text: str, problem:
 
 @pytest.mark.parametrize("block", RUNS, ids=str)
 def test_a_program_runs_with_its_command(
-    local_runs: LocalRuns,
-    fresh_local_runs: LocalRuns,
+    any_sdk: ForkServer,
+    home: Path,
     model_server: ModelServer,
     tmp_path: Path,
     run_name: str,
@@ -190,12 +190,15 @@ def test_a_program_runs_with_its_command(
     assert words[:3] == ["flyte", "run", "--local"]
     at = words.index(name)
     inputs = dict(zip((word.removeprefix("--") for word in words[at + 2 :: 2]), words[at + 3 :: 2], strict=True))
-    runs = local_runs if ".openai import" in source else fresh_local_runs  # one SDK is loaded in the fork servers
+    runs = LocalRuns(home, model_server.env(), (any_sdk,))
     asked = []
-    for _ in range(times):
-        outcome = runs.run(file, words[at + 1], name=run_name, inputs=inputs)
-        assert outcome.succeeded, outcome.output
-        asked.append(model_server.journal.count())
+    try:
+        for _ in range(times):
+            outcome = runs.run(file, words[at + 1], name=run_name, inputs=inputs)
+            assert outcome.succeeded, outcome.output
+            asked.append(model_server.journal.count())
+    finally:
+        runs.remove()
     is_a_tool = "@tool" in source.partition(f"def {words[at + 1]}(")[0].rpartition("\n\n")[2]
     assert (asked[0] > 0) is not is_a_tool
     assert asked == [asked[0]] * times, "the second run asks nothing"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,11 +149,10 @@ def test_the_first_comment_says_what_to_type_and_what_to_see(example: str) -> No
 
 @pytest.mark.parametrize("example", sorted(ROWS))
 def test_on_a_laptop_it_does_what_its_first_comment_says(
-    home: Path, fork_servers: Callable[..., tuple[ForkServer, ...]], lenient: ModelServer, run_name: str, example: str
+    home: Path, any_sdk: ForkServer, lenient: ModelServer, run_name: str, example: str
 ) -> None:
     row = ROWS[example]
-    loaded = ".openai import" in (EXAMPLES / example).read_text()  # one SDK is loaded in the fork servers
-    runs = LocalRuns(home, lenient.env(), fork_servers("agents") if loaded else ())
+    runs = LocalRuns(home, lenient.env(), (any_sdk,))
     commands = typed(example)
     assert len(commands) == len(row.prints)
     try:

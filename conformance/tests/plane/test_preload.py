@@ -103,13 +103,16 @@ def logs(plane: LocalPlane, run: Any) -> str:
     ("module", "complaint"),
     [
         ("no_such_module", "No module named 'no_such_module'"),
-        ("flyte", "started the threads ['flyte_syncify'], which a forked process would lack"),
+        ("starts_a_thread", "started the threads ['at-import'], which a forked process would lack"),
     ],
 )
 def test_a_module_that_cannot_be_preloaded_keeps_the_plane_from_starting(
     tmp_path: Path, module: str, complaint: str
 ) -> None:
-    plane = LocalPlane(tmp_path / "plane", preload=(module,))
+    (tmp_path / "starts_a_thread.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), name='at-import', daemon=True).start()\n"
+    )
+    plane = LocalPlane(tmp_path / "plane", preload=(module,), env={"PYTHONPATH": str(tmp_path)})
     with pytest.raises(RuntimeError, match=f"Cannot preload {module}"):
         plane.start()
     assert complaint in plane.log.read_text()

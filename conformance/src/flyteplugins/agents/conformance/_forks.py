@@ -104,6 +104,7 @@ class ForkServer:
         env: Mapping[str, str],
         cwd: Path,
         output: Path,
+        input: Path = Path(os.devnull),
         session: bool = False,
         pid_file: Path | None = None,
     ) -> ForkedProcess:
@@ -115,6 +116,7 @@ class ForkServer:
             env: Its whole environment. What the interpreter reads before it begins, such as `PYTHONPATH`, has no effect.
             cwd: Its folder.
             output: The file that gets its stdout and stderr.
+            input: The file that it reads as stdin, such as a terminal.
             session: Whether it leads a session of its own.
             pid_file: A file for its number, which it writes first of all.
         """
@@ -125,6 +127,7 @@ class ForkServer:
             "env": dict(env),
             "cwd": str(cwd),
             "output": str(output),
+            "input": str(input),
             "session": session,
             "pid_file": str(pid_file) if pid_file else None,
         }

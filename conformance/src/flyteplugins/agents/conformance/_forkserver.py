@@ -146,7 +146,7 @@ def _reap(running: dict[int, str], answers: TextIO) -> None:
 
 
 def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
-    """Fork a process, and return its number once it leads a session of its own, if it is to."""
+    """Fork a process, and return its number once it has its files, and leads a session of its own if it is to."""
     stands, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -173,14 +173,14 @@ def _become(request: dict[str, Any], tell: int) -> NoReturn:
             with open(temporary, "w") as file:
                 file.write(str(os.getpid()))
             os.rename(temporary, request["pid_file"])
-        os.close(tell)
         os.chdir(request["cwd"])
+        output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        given = os.open(request["input"], os.O_RDONLY | os.O_NOCTTY)
+        for source, target in ((given, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        os.close(tell)
         os.environ.clear()
         os.environ.update(request["env"])
-        output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((nothing, 0), (output, 1), (output, 2)):
-            os.dup2(source, target)
         sys.argv = request["argv"]
         for begin in _later:
             begin()

@@ -10,12 +10,17 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+
+from ._forks import FLYTE, ForkedProcess, ForkServer
 
 __all__ = ["Reviewer", "answer_at_terminal", "reviewer"]
 
@@ -84,7 +89,11 @@ def reviewer(monkeypatch: pytest.MonkeyPatch) -> Reviewer:
 
 
 def answer_at_terminal(
-    command: Sequence[str], *answers: str, env: Mapping[str, str] | None = None, timeout: float = 120.0
+    command: Sequence[str],
+    *answers: str,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+    server: ForkServer | None = None,
 ) -> str:
     """Run a program with a real terminal as its input, and type an answer whenever it asks.
 
@@ -93,6 +102,7 @@ def answer_at_terminal(
         answers: What to type, in order; afterwards nothing more is typed.
         env: Its environment.
         timeout: How long it may take, in seconds.
+        server: A fork server to start it from; the command is one of `flyte` then.
 
     Returns:
         What it printed, errors as well.
@@ -101,25 +111,37 @@ def answer_at_terminal(
         AssertionError: It failed; the message has what it printed.
     """
     terminal, end = pty.openpty()
-    process = subprocess.Popen(
-        command, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(env) if env is not None else None
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkfifo(output := Path(folder, "output"))
+        reading = os.open(output, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for somebody who writes
+        os.set_blocking(reading, True)
+        environment = dict(os.environ if env is None else env)
+        process: subprocess.Popen[bytes] | ForkedProcess
+        with output.open("wb") as writing:
+            if server is None:
+                process = subprocess.Popen(
+                    command, stdin=end, stdout=writing, stderr=subprocess.STDOUT, env=environment
+                )
+            else:
+                process = server.start(
+                    FLYTE, command, env=environment, cwd=Path.cwd(), input=Path(os.ttyname(end)), output=output
+                )
     os.close(end)
-    limit = threading.Timer(timeout, process.kill)
+    limit = threading.Timer(timeout, os.kill, (process.pid, signal.SIGKILL))
     limit.start()
     printed, left = "", list(answers)
-    assert process.stdout is not None
     try:
-        while part := process.stdout.read(1):
+        while part := os.read(reading, 1):
             printed += part.decode(errors="replace")
             if left and printed.endswith(_PROMPTS):
                 os.write(terminal, f"{left.pop(0)}\n".encode())
         status = process.wait()
     finally:
         limit.cancel()
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        os.close(reading)
         os.close(terminal)
     if status:
         raise AssertionError(f"{' '.join(command)} ended with {status}: {printed}")

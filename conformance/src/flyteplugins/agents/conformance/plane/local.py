@@ -8,12 +8,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 
+from flyteplugins.agents.conformance._forks import ForkServer
 from flyteplugins.agents.conformance.faults import FaultRecord, reached, struck
 
 from .modes import Modes
@@ -33,6 +35,7 @@ class LocalPlane:
         preload: modules that its workers have imported before they begin.
         binaries: folder with the `a0` program; the one beside this Python by default.
         env: environment variables for it, and so for its workers, beside those of this process.
+        commands: what the commands of `flyte` are forked from; without it each starts from nothing.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class LocalPlane:
         preload: Sequence[str] = (),
         binaries: Path | None = None,
         env: Mapping[str, str] | None = None,
+        commands: ForkServer | None = None,
     ) -> None:
         self.data = data.resolve()
         self.modes = modes or Modes()
@@ -54,6 +58,7 @@ class LocalPlane:
         self._preload = tuple(preload)
         self.binaries = binaries or Path(sys.executable).parent
         self._env = dict(env or {})
+        self._commands = commands
         self._process: subprocess.Popen[str] | None = None
 
     # ---- its life
@@ -175,20 +180,25 @@ class LocalPlane:
         """
         config = self.config if user is None else self.config_of(user)
         environment = os.environ | {"DO_NOT_TRACK": "1", "COLUMNS": "400", "NO_COLOR": "1"}
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / "flyte"), "--config", str(config), *arguments],
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_COMMAND_TIMEOUT,
-            env=environment,
-            check=False,
-        )
-        if check and done.returncode:
-            raise AssertionError(f"flyte {' '.join(arguments)} ended with {done.returncode}: {done.stdout}")
-        return done.stdout
+        argv = [str(Path(sys.executable).parent / "flyte"), "--config", str(config), *arguments]
+        with tempfile.NamedTemporaryFile() as output:
+            if self._commands is not None:
+                status = self._commands.run(argv, cwd=cwd or Path.cwd(), output=Path(output.name), env=environment)
+            else:
+                status = subprocess.run(
+                    argv,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=_COMMAND_TIMEOUT,
+                    env=environment,
+                    check=False,
+                ).returncode
+            printed = Path(output.name).read_text("utf-8", "replace")
+        if check and status:
+            raise AssertionError(f"flyte {' '.join(arguments)} ended with {status}: {printed}")
+        return printed
 
     def set_modes(self, modes: Modes) -> None:
         """Have it behave otherwise from now on. Calls to be dropped are counted from here."""
