@@ -24,7 +24,7 @@ chat: $(VENV)/.run
 test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(JOBS)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 test-thorough: $(VENV)/.test
@@ -71,7 +71,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 types: $(VENV)/.test
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(JOBS)
 
 breakages: $(VENV)/.test
 	ONLY="$(ONLY)" $(BIN)/python tests/breakages.py

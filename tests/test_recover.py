@@ -10,6 +10,7 @@ from pathlib import Path
 import flyte.remote
 import pytest
 
+from flyteplugins.agents.conformance.local import ForkServer
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane import LocalPlane, Modes
 
@@ -59,7 +60,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, any_sdk: ForkServer) -> Iterator[Place]:
     effects = tmp_path_factory.mktemp("effects") / "lines"
     with ModelServer() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
@@ -69,7 +70,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             Reply(calls=(call("book", city="Oslo"),)),
             Reply(ANSWER, faults=(Fault.error(500, times=ATTEMPTS * REQUESTS),)),
         )
-        plane = LocalPlane(tmp_path_factory.mktemp("plane"), env={**server.env(), "EFFECTS": str(effects)}).start()
+        plane = LocalPlane(
+            tmp_path_factory.mktemp("plane"),
+            env={**server.env(), "EFFECTS": str(effects)},
+            preload=("agents",),
+            commands=any_sdk,
+        ).start()
         try:
             place = Place(plane, server, effects)
             assert place.run("failed", "run", *PLAN) == "failed"

@@ -590,7 +590,7 @@ async def test_a_stream_that_breaks_off(model_env: ModelServer, sdk: Sdk) -> Non
 
 
 async def test_concurrent_agents_do_not_mix(model_env: ModelServer, sdk: Sdk) -> None:
-    agents = 3 if sdk.name == "claude-agent-sdk" else 20  # each of these is a process of 250 MB
+    agents = 3 if sdk.name == "claude-agent-sdk" else 8  # each of these is a process of 250 MB
     each = [Tools() for _ in range(agents)]
     prompts = [f"What is {n} + 1000 + {n}?" for n in range(agents)]
     runs = await asyncio.gather(
