@@ -45,6 +45,6 @@ async def support(order: str, patience: float = 86400.0) -> str:
         f"Please refund order {order}.",
         instructions="You help customers. Say plainly what was done and what was not.",
         tools=[refund, find_order],
-        model="claude-sonnet-4-5",
+        model="claude-sonnet-5-5",
         options=options,
     )

@@ -16,6 +16,7 @@ import pytest
 from flyteidl2.common import phase_pb2
 
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
+from flyteplugins.agents.conformance.plane import Modes
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, load_flow, plane_factory
 from flyteplugins.agents.core import canonical_json
 
@@ -66,6 +67,7 @@ def test_a_decision_made_while_the_worker_is_down_is_asked_for_once_and_the_tool
     flow = load_flow(Path(shutil.copy(APP, folder / f"approvals_{folder.parent.name}.py")))
     effects = tmp_path / "effects"
     plane.connect(folder)
+    plane.set_modes(Modes())
     run = flyte.with_runcontext(copy_style="all", env_vars={"EFFECTS": str(effects)}).run(flow.agent, form=form)
 
     def lines() -> Counter[str]:
@@ -82,6 +84,7 @@ def test_a_decision_made_while_the_worker_is_down_is_asked_for_once_and_the_tool
     digest = hashlib.sha256(canonical_json({"order": "a", "cents": 100})).hexdigest()
     assert digest in condition.name
     plane.connect(folder, user="alice")
+    plane.set_modes(Modes(warm_workers=False))  # the next worker takes its time, so that the answer comes before it
     for pid in plane.workers():
         kill_worker(pid)
     condition.signal(answer)

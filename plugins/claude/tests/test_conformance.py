@@ -10,7 +10,7 @@ from typing import Any
 from flyteplugins.agents.conformance.kit import Adapter, Capability, ConformanceSuite, Options
 from flyteplugins.agents.core import ErrorClass, render_result, tool_schema
 
-MODEL = "claude-sonnet-4-5"
+MODEL = "claude-sonnet-5-5"
 SERVER = "flyte_tools"
 
 
@@ -66,10 +66,10 @@ def messages(result: Any) -> list[Any]:
 
 
 def temperature(value: float) -> Options:
-    """The SDK has no temperature. How much the model may think is a setting of each request."""
+    """The SDK has no temperature. How much effort the model is to make is a setting of each request."""
     from claude_agent_sdk import ClaudeAgentOptions
 
-    return {"options": ClaudeAgentOptions(thinking={"type": "enabled", "budget_tokens": int(8000 * value)})}
+    return {"options": ClaudeAgentOptions(effort="low" if value < 0.5 else "high")}
 
 
 def raises() -> set[type[BaseException]]:

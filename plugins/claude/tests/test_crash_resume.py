@@ -29,10 +29,14 @@ EFFECTS = Counter(["temperature Oslo", "temperature Rome", "note Oslo 20", "note
 
 POINTS = (FaultPoint("on-record", "flyteplugins.agents.core._records:RecordFolder.write", "after"),)
 
-BOUNDARIES = [
-    *(pytest.param(Fault("in-tool", number), number, id=f"in tool {number}") for number in (1, 3, 4, 5)),
-    pytest.param(Fault("on-record", 1), None, id="behind the first turn"),
-    pytest.param(Fault("on-record", 4), None, id="behind the second turn"),
+LATER, EARLIER = "claude-sonnet-5-5", "claude-sonnet-4-5"
+"""Models that Claude Code tells of the run in a message of its own, and in the user's."""
+
+PLACES = [
+    *(pytest.param(LATER, Fault("in-tool", number), number, id=f"in tool {number}") for number in (1, 3, 4, 5)),
+    pytest.param(LATER, Fault("on-record", 1), None, id="behind the first turn"),
+    pytest.param(LATER, Fault("on-record", 4), None, id="behind the second turn"),
+    pytest.param(EARLIER, Fault("on-record", 4), None, id="behind the second turn, with an earlier model"),
 ]
 """In each tool (the first two run side by side), and between turns."""
 
@@ -49,9 +53,9 @@ def processes_of(mark: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("fault", "tool"), BOUNDARIES)
+@pytest.mark.parametrize(("model", "fault", "tool"), PLACES)
 def test_a_killed_process_is_gone_on_with_elsewhere(
-    local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, fault: Fault, tool: int | None
+    local_runs: LocalRuns, model_server: ModelServer, tmp_path: Path, model: str, fault: Fault, tool: int | None
 ) -> None:
     """No recorded turn is asked again, no finished tool runs again, and nothing of the killed process runs on."""
     Dialogue.script(model_server)
@@ -59,7 +63,7 @@ def test_a_killed_process_is_gone_on_with_elsewhere(
     places = [tmp_path / "here", tmp_path / "there"]
     for place in places:
         (place / "home").mkdir(parents=True)
-    program = Dialogue("claude", model="claude-sonnet-4-5").write_program(places[0])
+    program = Dialogue("claude", model=model).write_program(places[0])
     shutil.copy(program, places[1])
     environment = {
         "CRASH_FOLDER": str(tmp_path),

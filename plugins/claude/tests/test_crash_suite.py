@@ -7,5 +7,5 @@ from flyteplugins.agents.conformance.crash.testing import CrashSuite
 
 
 class TestCrash(CrashSuite):
-    dialogue = Dialogue("claude", model="claude-sonnet-4-5")
+    dialogue = Dialogue("claude", model="claude-sonnet-5-5")
     sdk = ("claude_agent_sdk", "mcp", "uvicorn")

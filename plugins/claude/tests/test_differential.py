@@ -49,7 +49,7 @@ async def bare(server: ModelServer) -> ResultMessage:
         tools=[],
         setting_sources=[],
         strict_mcp_config=True,
-        model="claude-sonnet-4-5",
+        model="claude-sonnet-5-5",
         system_prompt="You are terse.",
         env=server.env(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import pytest
@@ -94,6 +95,31 @@ def request(
     }
 
 
+AGENTS = "Available agent types for the Agent tool:\n- adder: Adds. (Tools: mcp__flyte_tools__add)"
+
+
+def to_later_models(body: dict[str, Any], agents: str = AGENTS, effort: str = "medium") -> dict[str, Any]:
+    """The same as it is told to models since Claude 5: in a message of the system's behind the user's."""
+    body = {**copy.deepcopy(body), "model": "claude-sonnet-5-5"}
+    first, *others = body["messages"]
+    told = [
+        re.fullmatch(r"<system-reminder>\n(.*)\n</system-reminder>", block["text"], re.DOTALL)
+        for block in first["content"]
+    ]
+    kept = [b for b, found in zip(first["content"], told, strict=True) if not found or found[1].startswith(CONTEXT)]
+    first["content"] = kept[0]["text"] if len(kept) == 1 else kept
+    made_up = [found[1] for found in told if found and not found[1].startswith(CONTEXT)]
+    text = "\n\n".join([*made_up[:-1], *([agents] if agents else ()), made_up[-1]])
+    mark = {"cache_control": {"type": "ephemeral"}}
+    system = {
+        "role": "system",
+        "content": [{"type": "text", "text": text, **mark}],
+        "output_config": {"effort": effort},
+    }
+    body["messages"] = [first, system, *others]
+    return body
+
+
 def key(body: dict[str, Any], url: str = URL) -> str:
     body = copy.deepcopy(body)
     in_order_of_calls(body)
@@ -117,6 +143,30 @@ def key(body: dict[str, Any], url: str = URL) -> str:
 )
 def test_what_differs_between_attempts_is_not_part_of_it(other: dict[str, Any]) -> None:
     assert key(request(**other)) == key(request())
+    assert key(to_later_models(request(**other))) == key(to_later_models(request()))
+
+
+def test_what_later_models_are_told_of_agents_and_effort_is_part_of_it() -> None:
+    bodies = [
+        to_later_models(request()),
+        to_later_models(request(), agents=""),
+        to_later_models(request(), agents=AGENTS.replace("Adds", "Subtracts")),
+        to_later_models(request(), effort="high"),
+        to_later_models(request(prompt="Today's date is 2026-11-29.")),
+        to_later_models(request(prompt=AGENTS)),
+    ]
+    assert len({key(body) for body in bodies}) == len(bodies)
+
+
+def test_whether_the_mark_for_the_cache_is_on_what_they_are_told_is_not() -> None:
+    body = to_later_models(request())
+    [told] = body["messages"][1]["content"]
+    assert key(
+        {
+            **body,
+            "messages": [body["messages"][0], {**body["messages"][1], "content": told["text"]}, *body["messages"][2:]],
+        }
+    ) == key(body)
 
 
 def test_neither_is_the_form_of_the_answer_nor_the_port_of_a_server_on_this_machine() -> None:

@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -68,7 +68,8 @@ class Story:
         wait_until(lambda: self.lines[line] >= times)
 
     def kill(self) -> None:
-        """Kill all of its workers, as lost nodes would."""
+        """Kill all of its workers, as lost nodes would; the next ones take their time."""
+        self.plane.set_modes(replace(self.plane.modes, warm_workers=False))
         for pid in self.plane.workers():
             kill_worker(pid)
 

@@ -70,19 +70,22 @@ class Cloud:
         if found is None:
             return JSONResponse({"message": f"{request.url.path} is not known here"}, 404)
         self.answered += 1
-        body = {name: value for name, value in (await request.json()).items() if not name.startswith("anthropic_")}
+        given = await request.json()
+        body = {name: value for name, value in given.items() if not name.startswith("anthropic_")}
+        beta = given.get("anthropic_beta") or request.headers.get("anthropic-beta")
+        address = f"{self._api}/v1/messages{'?beta=true' if beta else ''}"
         body |= {"model": found["model"], "stream": found["stream"] not in (None, "r")}
         if not body["stream"]:
             async with httpx2.AsyncClient(trust_env=False) as client:
-                whole = await client.post(f"{self._api}/v1/messages", json=body, headers={"x-api-key": "k"})
+                whole = await client.post(address, json=body, headers={"x-api-key": "k"})
             return Response(whole.content, whole.status_code, media_type="application/json")
         kind = "application/vnd.amazon.eventstream" if self._kind == "bedrock" else "text/event-stream"
-        return StreamingResponse(self._events(body), media_type=kind)
+        return StreamingResponse(self._events(address, body), media_type=kind)
 
-    async def _events(self, body: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def _events(self, address: str, body: dict[str, Any]) -> AsyncIterator[bytes]:
         async with (
             httpx2.AsyncClient(trust_env=False) as client,
-            client.stream("POST", f"{self._api}/v1/messages", json=body, headers={"x-api-key": "k"}) as response,
+            client.stream("POST", address, json=body, headers={"x-api-key": "k"}) as response,
         ):
             async for line in response.aiter_lines():
                 if self._kind == "vertex":

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -265,5 +265,6 @@ def load_flow(file: Path) -> ModuleType:
 
 
 def kill_worker(pid: int) -> None:
-    """Kill a worker as a lost node would."""
-    os.kill(pid, signal.SIGKILL)
+    """Kill a worker as a lost node would, unless it has just ended by itself."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -22,7 +22,7 @@ __all__ = ["BuiltAgent", "allowed_tools", "build_agent", "session_options"]
 
 logger = logging.getLogger("flyteplugins.agents")
 
-DEFAULT_MODEL = "claude-sonnet-4-5"
+DEFAULT_MODEL = "claude-sonnet-5-5"
 DEFAULT_NAME = "claude-agent"
 SUBAGENT_TOOL = "Agent"
 

@@ -20,16 +20,19 @@ _NOT_ASKED = frozenset({"metadata", "stream", "context_management"})
 
 _BILLING = "x-anthropic-billing-header:"
 
-_REMINDER = re.compile(
-    r"<system-reminder>\n(?:"
-    r"# Environment\nYou have been invoked in the following environment: ?\n.*?"
-    r"|You are powered by the model [^\n]*"
-    r"|<total_tokens>\d+ tokens left</total_tokens>"
-    r"|Today's date is \d{4}-\d\d-\d\d\."
-    r"|The date has changed\. Today's date is now \d{4}-\d\d-\d\d\.[^\n]*"
-    r")\n</system-reminder>\n?",
-    re.DOTALL,
+_ENVIRONMENT = r"# Environment\nYou have been invoked in the following environment: ?\n.*?"
+_LINES = (
+    r"You are powered by the model [^\n]*",
+    r"<total_tokens>\d+ tokens left</total_tokens>",
+    r"Today's date is \d{4}-\d\d-\d\d\.",
+    r"The date has changed\. Today's date is now \d{4}-\d\d-\d\d\.[^\n]*",
 )
+
+_REMINDER = re.compile(rf"<system-reminder>\n(?:{'|'.join((_ENVIRONMENT, *_LINES))})\n</system-reminder>\n?", re.DOTALL)
+"""A block of the user's message, as models up to Claude 4.5 are told."""
+
+_PARAGRAPH = re.compile("|".join((_ENVIRONMENT, *_LINES)), re.DOTALL)
+"""A paragraph of a message of the system's among the others, as later models are told."""
 
 _CONTEXT = "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n"
 
@@ -132,7 +135,8 @@ def semantic_fields(body: Mapping[str, Any], upstream: str) -> dict[str, object]
         The endpoint, the model, system texts, tools, messages and everything else, by field.
     """
     names: dict[str, str] = {}
-    messages = [_message(message, names) for message in body.get("messages") or ()]
+    told = [_without_made_up(message) for message in body.get("messages") or ()]
+    messages = [_message(message, names) for message in told if message is not None]
     rest = {name: value for name, value in body.items() if name not in _NOT_ASKED}
     return {
         "endpoint": endpoint_identity(upstream),
@@ -154,8 +158,30 @@ def _system(system: Any, names: dict[str, str]) -> Any:
     ]
 
 
+def _without_made_up(message: Any) -> Any:
+    """A message of the system's among the others without what Claude Code tells of itself; `None` where nothing else is in it."""
+    if message.get("role") != "system":
+        return message
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    kept = []
+    for block in blocks or ():
+        if not isinstance(block, dict) or block.get("type") != "text":
+            kept.append(block)
+            continue
+        paragraphs = str(block.get("text")).split(_APART)
+        if left := _APART.join(paragraph for paragraph in paragraphs if not _PARAGRAPH.fullmatch(paragraph)):
+            kept.append({**block, "text": left})
+    rest = {name: value for name, value in message.items() if name != "content"}  # such as how much effort to make
+    return {**rest, "content": kept} if kept or len(rest) > 1 else None
+
+
 def _message(message: Any, names: dict[str, str]) -> Any:
     content = message.get("content")
+    if isinstance(
+        content, str
+    ):  # the same to the model, and which of the two it is depends on what else there is to tell
+        content = [{"type": "text", "text": content}]
     if not isinstance(content, list):
         return _clean(message, names)
     kept = [block for block in map(_without_git, content) if not _is_reminder(block)]

@@ -91,7 +91,7 @@ async def run_agent(
             before the agent starts.
         agent: A definition that the main agent is made of. Excludes `model`, `instructions`, `name` and `output_type`.
         tools: `tool`s, `@env.task` functions, plain callables, the SDK's own tools, SDK MCP servers.
-        model: The model's name; `claude-sonnet-4-5` by default.
+        model: The model's name; `claude-sonnet-5-5` by default.
         instructions: The system text.
         name: The agent's name, which is part of the agent run's identity; `claude-agent` by default.
         output_type: The type of the answer; text by default.

@@ -42,6 +42,8 @@ _SEARCH = "ToolSearch"
 _DEFERRED = re.compile(r"deferred tools are now available[^\n]*\n(.*?)</system-reminder>", re.DOTALL)
 # What Claude Code adds to the user's own words.
 _REMINDERS = re.compile(r"<(system-reminder|total_tokens|new-diagnostics)>.*?</\1>", re.DOTALL)
+# What it tells later models in a message of the system's among the others.
+_ENVIRONMENT = "# Environment\nYou have been invoked in the following environment:"
 
 
 class AnthropicMessages(Wire):
@@ -268,7 +270,8 @@ def read_messages(messages: Sequence[Any]) -> tuple[tuple[Message, ...], str]:
                 continue
         role = message.get("role")
         if role == "system":
-            system.append(parts_text(blocks, _TEXT)[0])
+            text = parts_text(blocks, _TEXT)[0]
+            system += [] if text.startswith(_ENVIRONMENT) else [text]
             continue
         results = tuple(
             PastResult(str(b.get("tool_use_id", "")), _said(result_text(b.get("content") or "", _TEXT)),
