@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 SHARE = 4
-"""Of the places to die at, an adapter's crash suite takes one in so many; one adapter takes all of them."""
+"""Of the places to die at, an adapter's crash suite takes one in so many."""
 
 
 def _crashes_of_others(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
@@ -51,11 +51,10 @@ def _crashes_of_others(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
     for item in items:
         if isinstance(item, pytest.Function) and isinstance(item.cls, type) and issubclass(item.cls, CrashSuite):
             suites.setdefault(item.cls, {}).setdefault(item.originalname, []).append(item)
-    partly = [suite for suite in suites if not issubclass(suite, ThoroughCrashSuite)]
-    for turn, suite in enumerate(sorted(partly, key=lambda suite: (suite.__module__, suite.__name__))):
+    for turn, suite in enumerate(sorted(suites, key=lambda suite: (suite.__module__, suite.__name__))):
         for name, tests in suites[suite].items():
             if name == "test_a_backend_that_is_late_and_forgets_makes_no_difference":
-                yield from tests
+                yield from () if issubclass(suite, ThoroughCrashSuite) else tests
             elif len(tests) >= SHARE:
                 yield from (test for number, test in enumerate(tests) if number % SHARE != turn % SHARE)
 

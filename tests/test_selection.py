@@ -30,11 +30,9 @@ def places(*options: str) -> dict[str, set[str]]:
     return found
 
 
-def test_each_place_to_die_at_is_some_adapters_turn_and_one_adapter_takes_all_of_them() -> None:
+def test_each_place_to_die_at_is_some_adapters_turn() -> None:
     found = places(*SUITES)
-    thorough = found.pop("plugins/openai/tests/test_crash_suite.py::TestCrash")
-    assert thorough == PLACES
-    assert len(found) == 7
+    assert len(found) == 8
     assert set.union(*found.values()) == PLACES
     assert max(map(len, found.values())) <= len(PLACES) / 3
 

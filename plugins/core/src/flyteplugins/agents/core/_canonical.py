@@ -310,7 +310,7 @@ class SeenRequest:
     """
 
     def __init__(self) -> None:
-        self._lists: dict[str, list[tuple[object, bytes]]] = {}
+        self._lists: dict[str, tuple[list[object], list[bytes]]] = {}
         self._values: dict[str, tuple[object, str]] = {}
 
     def digest(self, value: object, *, path: str) -> str:
@@ -333,15 +333,18 @@ class SeenRequest:
         return found
 
     def _digest_list(self, items: Sequence[object], path: str) -> str:
-        entries = self._lists.setdefault(path, [])
-        del entries[len(items) :]
-        known = len(entries)
-        for index, item in enumerate(items):
-            if index < known and _equals(entries[index][0], item):
-                continue
-            entry = _copy_or_unseen(item), _item_digest(item, path, index)
-            entries[index : index + 1] = [entry]
-        return hashlib.sha256(_ITEMS + b"".join([entry[1] for entry in entries])).hexdigest()
+        copies, digests = self._lists.setdefault(path, ([], []))
+        del copies[len(items) :], digests[len(items) :]
+        known = len(copies)
+        changed = [] if _equals(copies, list(items[:known])) else range(known)  # mostly it takes one comparison
+        for index in changed:
+            if not _equals(copies[index], items[index]):
+                digests[index], copies[index] = _item_digest(items[index], path, index), _copy_or_unseen(items[index])
+        for index in range(known, len(items)):
+            found = _item_digest(items[index], path, index)
+            copies.append(_copy_or_unseen(items[index]))
+            digests.append(found)
+        return hashlib.sha256(_ITEMS + b"".join(digests)).hexdigest()
 
 
 def _equals(known: object, value: object) -> bool:
