@@ -45,22 +45,30 @@ async def a_change_asks_again_what_it_changes(stage: Stage) -> None:
     adapter = stage.adapter
     stage.server.script(None, structured, repeat_last=True)
 
-    async def body(change: str, changes: Mapping[str, Any]) -> Any:
-        base = {"model": adapter.model, "instructions": INSTRUCTIONS, "tools": [adapter.tool(temperature)]}
-        if change == "settings":
-            base |= adapter.temperature(0.25)
-        await adapter.run_agent("Hello", **base, name="untouched")
-        return await adapter.run_agent("Hello", **(base | dict(changes)), name="changed")
+    asked: dict[str, int] = {}
+    logged: dict[str, list[str]] = {}
 
-    for change, changes in _changes(adapter).items():
-        run = change.replace(" ", "-")
-        await stage.crash(lambda change=change: body(change, {}), run)  # type: ignore[misc]
-        stage.asked()
-        with _logged() as lines:
-            await stage.crash(lambda change=change, changes=changes: body(change, changes), run)  # type: ignore[misc]
-        expect(stage.asked(), 1, f"requests after a change of the {change}", "Make it a field of the request's key.")
+    async def body(changed: bool) -> None:
+        for change, changes in {**_changes(adapter), "nothing": {}}.items():
+            given = {"model": adapter.model, "instructions": INSTRUCTIONS, "tools": [adapter.tool(temperature)]}
+            if change == "settings":
+                given |= adapter.temperature(0.25)
+            if changed:
+                given |= changes
+            stage.asked()
+            with _logged() as lines:
+                await adapter.run_agent("Hello", **given, name=change.replace(" ", "_"))
+            asked[change], logged[change] = stage.asked(), lines
+
+    await stage.crash(lambda: body(False))
+    await stage.crash(lambda: body(True))
+    expect(asked.pop("nothing"), 0, "requests where nothing was changed", "Keep clocks out of the key.")
+    for change, requests in asked.items():
+        expect(requests, 1, f"requests after a change of the {change}", "Make it a field of the request's key.")
         field = adapter.fields.get(change, FIELDS[change])
-        named = [line.partition(" differs from the recorded one in ")[2].strip(".").split(", ") for line in lines]
+        named = [
+            line.partition(" differs from the recorded one in ")[2].strip(".").split(", ") for line in logged[change]
+        ]
         named = [names for names in named if names != [""]]
         expect(
             any(field in names for names in named),
@@ -68,8 +76,9 @@ async def a_change_asks_again_what_it_changes(stage: Stage) -> None:
             f"the log names the field {field!r} after a change of the {change} (it says {named})",
             "Name the fields of a request as in every adapter, or say another name in the declaration's `fields`.",
         )
-        await stage.attempt(lambda change=change, changes=changes: body(change, changes), run)  # type: ignore[misc]
-        expect(stage.asked(), 0, f"requests of a replay after a change of the {change}", "Keep clocks out of the key.")
+    await stage.attempt(lambda: body(True))
+    for change, requests in asked.items():
+        expect(requests, 0, f"requests of a replay after a change of the {change}", "Keep clocks out of the key.")
 
 
 @contextlib.contextmanager
