@@ -68,6 +68,6 @@ async def support(order: str, patience: float = 86400.0) -> str:
                 FunctionTool(goodwill, require_confirmation=True),
                 tool(time_off),
             ],
-            model="gemini-2.5-flash",
+            model="gemini-3.5-flash",
         )
     )

@@ -26,4 +26,4 @@ async def get_weather(city: str) -> str:
 
 @env.task(report=True, retries=3)
 async def chat(message: str, memory_key: str = "") -> str:
-    return await run_agent(message, tools=[get_weather], model="gemini-2.5-flash", memory_key=memory_key or None)
+    return await run_agent(message, tools=[get_weather], model="gemini-3.5-flash", memory_key=memory_key or None)

@@ -26,7 +26,7 @@ from flyteplugins.agents.core import canonical_json
 __all__ = ["reviewer"]
 
 RunTask = Callable[..., Any]
-GEMINI = "gemini-2.5-flash"
+GEMINI = "gemini-3.5-flash"
 
 env = flyte.TaskEnvironment("confirmations", cache="disable")
 

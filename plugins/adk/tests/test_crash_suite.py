@@ -10,5 +10,5 @@ VOLATILE = frozenset({"id", "invocation_id", "timestamp", "long_running_tool_ids
 
 
 class TestCrash(StreamedCrashSuite):
-    dialogue = Dialogue("adk", model="gemini-2.5-flash", volatile=VOLATILE)
+    dialogue = Dialogue("adk", model="gemini-3.5-flash", volatile=VOLATILE)
     sdk = ("google.adk", "google.genai", "mcp")

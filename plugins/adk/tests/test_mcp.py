@@ -20,7 +20,7 @@ from flyteplugins.agents.adk import run_agent
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
 
 RunTask = Callable[..., Any]
-GEMINI = "gemini-2.5-flash"
+GEMINI = "gemini-3.5-flash"
 
 env = flyte.TaskEnvironment("adk_mcp")
 

@@ -19,7 +19,7 @@ from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, ca
 from flyteplugins.agents.core import AgentResult
 
 RunTask = Callable[..., Any]
-GEMINI = "gemini-2.5-flash"
+GEMINI = "gemini-3.5-flash"
 
 pytestmark = pytest.mark.usefixtures("model_env")
 

@@ -25,7 +25,7 @@ from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, ca
 from flyteplugins.agents.core import MemoryStore, MemoryUnavailableError, UnserializableError
 
 RunTask = Callable[..., Any]
-GEMINI = "gemini-2.5-flash"
+GEMINI = "gemini-3.5-flash"
 APP: dict[str, Any] = {"app_name": "shop", "user_id": "ada"}
 
 pytestmark = pytest.mark.usefixtures("model_env")

@@ -29,7 +29,7 @@ from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, To
 from flyteplugins.agents.core import AgentError, AgentResult
 
 RunTask = Callable[..., Any]
-GEMINI = "gemini-2.5-flash"
+GEMINI = "gemini-3.5-flash"
 
 pytestmark = pytest.mark.usefixtures("model_env")
 

@@ -39,7 +39,7 @@ from flyteplugins.agents.conformance.models import Fault, Match, ModelServer, Re
 from flyteplugins.agents.core import AgentError, AgentResult, Budget, Event, HandOff, TextDelta, TurnFinished
 
 RunTask = Callable[..., Any]
-GEMINI = "gemini-2.5-flash"
+GEMINI = "gemini-3.5-flash"
 
 pytestmark = pytest.mark.usefixtures("model_env")
 

@@ -12,7 +12,7 @@ from google.adk.tools.tool_context import ToolContext
 from flyteplugins.agents.adk import run_agent, tool
 
 env = flyte.TaskEnvironment("tree")
-MODEL = "gemini-2.5-flash"
+MODEL = "gemini-3.5-flash"
 
 
 def note_effect(name: str) -> None:

@@ -16,7 +16,7 @@ async def get_weather(city: str) -> str:
 
 @env.task(report=True, retries=3)
 async def chat(message: str) -> str:
-    return await run_agent(message, tools=[get_weather], model="gemini-2.5-flash")
+    return await run_agent(message, tools=[get_weather], model="gemini-3.5-flash")
 ```
 
 Importing this package does not import the SDK: a worker that runs a tool's task never loads it.

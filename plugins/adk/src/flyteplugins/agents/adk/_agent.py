@@ -24,7 +24,7 @@ from ._tool import tool as make_tool
 
 __all__ = ["Built", "build_app", "check_durable", "parse_output", "user_content"]
 
-DEFAULT_MODEL = "gemini-2.5-flash"
+DEFAULT_MODEL = "gemini-3.5-flash"
 DEFAULT_NAME = "assistant"
 
 _ELSEWHERE = {

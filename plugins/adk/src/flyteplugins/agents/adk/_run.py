@@ -129,7 +129,7 @@ async def run_agent(
         agent: An agent of the SDK's with its tree, a workflow, or an `App` with its plugins. It is not changed. Excludes what an
             agent is built from.
         tools: `tool`s, `@env.task` functions, plain callables, the SDK's own tools, toolsets and agents.
-        model: A model's name, or a model of the SDK's; `gemini-2.5-flash` by default.
+        model: A model's name, or a model of the SDK's; `gemini-3.5-flash` by default.
         instructions: The system text, or a function of the SDK's context that gives it. `{name}` in the text is the state's.
         name: The agent's name, which is part of the agent run's identity; `assistant` by default.
         output_type: The type of the answer; text by default. It becomes the agent's `output_schema`.
