@@ -80,7 +80,7 @@ def test_a_decision_made_while_the_worker_is_down_is_asked_for_once_and_the_tool
         return [one for one in conditions() if one.pb2.status.phase == phase_pb2.ACTION_PHASE_PAUSED]
 
     [condition] = wait_until(paused)
-    wait_until(lambda: lines()["look up x"])
+    wait_until(lambda: lines()["look up x"] and len(plane.workers()) == 1)  # it has also told of it
     digest = hashlib.sha256(canonical_json({"order": "a", "cents": 100})).hexdigest()
     assert digest in condition.name
     plane.connect(folder, user="alice")

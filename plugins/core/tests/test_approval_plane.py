@@ -120,6 +120,7 @@ def test_an_approval_given_while_the_worker_is_down_is_asked_for_once_and_the_to
     [condition] = story.asked()
     story.noted("refund c 999 EUR")
     story.noted("look up b")
+    wait_until(lambda: len(story.plane.workers()) == 1)  # they have also told of it
     details = flyte.remote.ActionDetails.get(run_name=story.run.name, name=condition.action_name).pb2
     arguments = {"effects": str(story.effects), "order": "a", "cents": 100, "currency": "EUR"}
     digest = hashlib.sha256(canonical_json(arguments)).hexdigest()
