@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -60,14 +61,18 @@ def _crashes_of_others(items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One certificate to trust in place of all: reading them takes each client of HTTPS 70 ms, and no test asks such a server."""
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | None]:
+    """One certificate to trust in place of all, since reading them takes each client of HTTPS 70 ms.
+
+    What the environment named before is for a test that does ask such a server.
+    """
+    named = os.environ.get("SSL_CERT_FILE")
     first, end, _ = certifi.contents().partition("-----END CERTIFICATE-----")
     file = tmp_path_factory.mktemp("certificates") / "one.pem"
     file.write_text(f"{first}{end}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", str(file))
-        yield
+        yield named
 
 
 @pytest.fixture(autouse=True)

@@ -35,12 +35,14 @@ async def chat(message: str) -> str:
 
 
 def test_core_and_openai_in_an_empty_environment_run_an_agent(
-    tmp_path: Path, home: Path, model_server: ModelServer
+    tmp_path: Path, home: Path, model_server: ModelServer, certificates: str | None
 ) -> None:
     environment = tmp_path / "env"
     binaries = environment / "bin"
     uv = Path(sys.executable).with_name("uv")
-    environ = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    ours = ("VIRTUAL_ENV", "PYTHONPATH", "SSL_CERT_FILE")
+    environ = {name: value for name, value in os.environ.items() if name not in ours}
+    environ |= {"SSL_CERT_FILE": certificates} if certificates else {}  # packages may have to be fetched
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True, env=environ)
     subprocess.run(
         [uv, "pip", "install", "--quiet", "--python", binaries / "python", "--constraint", ROOT / "requirements" / "run.txt",

@@ -178,9 +178,7 @@ def _without_made_up(message: Any) -> Any:
 
 def _message(message: Any, names: dict[str, str]) -> Any:
     content = message.get("content")
-    if isinstance(
-        content, str
-    ):  # the same to the model, and which of the two it is depends on what else there is to tell
+    if isinstance(content, str):  # the same to the model; which of the two it is depends on what else is told
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list):
         return _clean(message, names)

@@ -231,10 +231,9 @@ async def a_stream_that_breaks_is_no_answer(stage: Stage) -> None:
     todo = "Say with `is_last` which piece completes an answer, and raise where the stream ends before it."
     expect(await stage.attempt(body, retried=True), ANSWER * 20, "the answer behind a stream that broke", todo)
     expect(stage.asked(), 2, "requests for it", todo)
+    # an SDK that asks otherwise after a failure has that on record, too
     answers = [record for record in stage.records(kind="turn") if b'"status": "completed"' in record.read_bytes()]
-    expect(
-        len(answers), 1, "recorded answers", todo
-    )  # an SDK that asks otherwise after a failure has that on record, too
+    expect(len(answers), 1, "recorded answers", todo)
 
 
 @check("turns.damaged")
