@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -112,8 +113,7 @@ def test_a_module_that_cannot_be_preloaded_keeps_the_plane_from_starting(
     (tmp_path / "starts_a_thread.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), name='at-import', daemon=True).start()\n"
     )
-    plane = LocalPlane(tmp_path / "plane", preload=(module,), env={"PYTHONPATH": str(tmp_path)})
-    with pytest.raises(RuntimeError, match=f"Cannot preload {module}"):
-        plane.start()
-    assert complaint in plane.log.read_text()
-    plane.close()
+    with closing(LocalPlane(tmp_path / "plane", preload=(module,), env={"PYTHONPATH": str(tmp_path)})) as plane:
+        with pytest.raises(RuntimeError, match=f"Cannot preload {module}"):
+            plane.start()
+        assert complaint in plane.log.read_text()
