@@ -17,15 +17,16 @@ unexport PYTHONDONTWRITEBYTECODE
 #   make breakages  breaks the source in each listed way, and sees that the tests notice
 #   make test-oldest  tests each adapter with the oldest SDK that it declares, and each adapter alone
 #   make crash      kills an agent at every boundary, and prints a table; make soak kills at random
-.PHONY: chat test test-thorough test-oldest bench breakages crash soak lint format types lock clean setup-run setup-test
+.PHONY: chat test tests test-thorough test-oldest bench breakages crash soak lint format types lock clean setup-run setup-test
 
 chat: $(VENV)/.run
 	$(BIN)/python examples/tour.py
 
-test: $(VENV)/.test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers $(JOBS)
+# Types are checked beside the tests, which leave a tenth of two cores idle.
+test: lint
+	$(MAKE) --no-print-directory --jobs=2 types tests
+
+tests: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 test-thorough: $(VENV)/.test
@@ -72,7 +73,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 types: $(VENV)/.test
-	$(BIN)/mypy --num-workers $(JOBS)
+	$(BIN)/mypy
 
 breakages: $(VENV)/.test
 	ONLY="$(ONLY)" $(BIN)/python tests/breakages.py

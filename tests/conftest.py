@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from flyteplugins.agents.conformance.local import ForkServer
+from flyteplugins.agents.conformance.local import SharedForkServer
 
 ADAPTERS = sorted(
     file.parent.name
@@ -17,7 +17,6 @@ ADAPTERS = sorted(
 
 
 @pytest.fixture(scope="session")
-def any_sdk() -> Iterator[ForkServer]:
+def any_sdk(fork_servers: Callable[..., tuple[SharedForkServer, ...]]) -> tuple[SharedForkServer, ...]:
     """Starts programs that may use any of the SDKs. Those of the tour, among others, start from nothing."""
-    with ForkServer([f"flyteplugins.agents.{adapter}.*" for adapter in ADAPTERS], hash_seed=1) as server:
-        yield server
+    return fork_servers(*(f"flyteplugins.agents.{adapter}.*" for adapter in ADAPTERS))

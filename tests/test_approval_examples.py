@@ -17,7 +17,7 @@ import flyte.remote
 import pytest
 from flyteidl2.common import phase_pb2
 
-from flyteplugins.agents.conformance.local import METADATA, ForkServer
+from flyteplugins.agents.conformance.local import METADATA, SharedForkServer
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, plane_factory
 from flyteplugins.agents.conformance.reviewer import answer_at_terminal
@@ -88,7 +88,7 @@ def proposes(model: ModelServer, example: str, calls: int) -> None:
 )
 def test_at_a_terminal_only_what_a_person_approves_is_paid(
     model_server: ModelServer,
-    any_sdk: ForkServer,
+    any_sdk: tuple[SharedForkServer, ...],
     home: Path,
     run_name: str,
     example: str,
@@ -106,7 +106,7 @@ def test_at_a_terminal_only_what_a_person_approves_is_paid(
     printed = ""
     try:
         with fails as failure:
-            printed = answer_at_terminal(command, *answers, env=environment, server=any_sdk)
+            printed = answer_at_terminal(command, *answers, env=environment, server=any_sdk[0])
     finally:
         shutil.rmtree(METADATA / run_name, ignore_errors=True)
     printed = printed or str(failure.value)
@@ -123,10 +123,12 @@ def typed(example: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(plane_factory: Callable[..., LocalPlane], any_sdk: ForkServer) -> Iterator[tuple[LocalPlane, ModelServer]]:
+def cluster(
+    plane_factory: Callable[..., LocalPlane], any_sdk: tuple[SharedForkServer, ...]
+) -> Iterator[tuple[LocalPlane, ModelServer]]:
     """A plane whose workers have the offline model server."""
     with ModelServer() as server:
-        yield plane_factory(env=server.env(), preload=("agents",), commands=any_sdk), server
+        yield plane_factory(env=server.env(), forks=any_sdk, commands=any_sdk[0]), server
 
 
 @pytest.mark.parametrize("example", AT_THE_TERMINAL)

@@ -31,7 +31,7 @@ import click
 import pytest
 from flyte.cli.main import main as flyte_cli
 
-from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
+from flyteplugins.agents.conformance.local import LocalRuns, SharedForkServer
 from flyteplugins.agents.conformance.models import ModelServer
 from flyteplugins.agents.core import V0_FILES
 
@@ -174,7 +174,7 @@ def test_a_block_that_nobody_runs_is_noticed(tmp_path: Path, text: str, problem:
 
 @pytest.mark.parametrize("block", RUNS, ids=str)
 def test_a_program_runs_with_its_command(
-    any_sdk: ForkServer,
+    any_sdk: tuple[SharedForkServer, ...],
     home: Path,
     model_server: ModelServer,
     tmp_path: Path,
@@ -190,7 +190,7 @@ def test_a_program_runs_with_its_command(
     assert words[:3] == ["flyte", "run", "--local"]
     at = words.index(name)
     inputs = dict(zip((word.removeprefix("--") for word in words[at + 2 :: 2]), words[at + 3 :: 2], strict=True))
-    runs = LocalRuns(home, model_server.env(), (any_sdk,))
+    runs = LocalRuns(home, model_server.env(), any_sdk)
     asked = []
     try:
         for _ in range(times):

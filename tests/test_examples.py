@@ -15,7 +15,7 @@ from typing import Any
 import flyte
 import pytest
 
-from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
+from flyteplugins.agents.conformance.local import LocalRuns, SharedForkServer
 from flyteplugins.agents.conformance.models import ModelServer
 from flyteplugins.agents.conformance.plane import LocalPlane, load_flow
 
@@ -149,10 +149,10 @@ def test_the_first_comment_says_what_to_type_and_what_to_see(example: str) -> No
 
 @pytest.mark.parametrize("example", sorted(ROWS))
 def test_on_a_laptop_it_does_what_its_first_comment_says(
-    home: Path, any_sdk: ForkServer, lenient: ModelServer, run_name: str, example: str
+    home: Path, any_sdk: tuple[SharedForkServer, ...], lenient: ModelServer, run_name: str, example: str
 ) -> None:
     row = ROWS[example]
-    runs = LocalRuns(home, lenient.env(), (any_sdk,))
+    runs = LocalRuns(home, lenient.env(), any_sdk)
     commands = typed(example)
     assert len(commands) == len(row.prints)
     try:
@@ -177,14 +177,17 @@ def lenient() -> Iterator[ModelServer]:
 
 @pytest.fixture(scope="module")
 def on_the_plane(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lenient: ModelServer
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    lenient: ModelServer,
+    any_sdk: tuple[SharedForkServer, ...],
 ) -> Iterator[dict[str, Any]]:
     """All examples that tests want to look at, started at once on one plane."""
     items: list[Any] = [item for item in request.session.items if "on_the_plane" in getattr(item, "fixturenames", ())]
     wanted = sorted({item.callspec.params["example"] for item in items})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=lenient.env(), preload=("agents",)).start()
+        plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=lenient.env(), forks=any_sdk).start()
         try:
             plane.connect(EXAMPLES)
             tasks = {example: getattr(load_flow(EXAMPLES / example), ROWS[example].task) for example in wanted}

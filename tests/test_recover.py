@@ -10,7 +10,7 @@ from pathlib import Path
 import flyte.remote
 import pytest
 
-from flyteplugins.agents.conformance.local import ForkServer
+from flyteplugins.agents.conformance.local import SharedForkServer
 from flyteplugins.agents.conformance.models import Fault, ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane import LocalPlane, Modes
 
@@ -60,7 +60,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, any_sdk: ForkServer) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, any_sdk: tuple[SharedForkServer, ...]) -> Iterator[Place]:
     effects = tmp_path_factory.mktemp("effects") / "lines"
     with ModelServer() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
@@ -73,8 +73,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, any_sdk: ForkServer) -> Iter
         plane = LocalPlane(
             tmp_path_factory.mktemp("plane"),
             env={**server.env(), "EFFECTS": str(effects)},
-            preload=("agents",),
-            commands=any_sdk,
+            forks=any_sdk,
+            commands=any_sdk[0],
         ).start()
         try:
             place = Place(plane, server, effects)

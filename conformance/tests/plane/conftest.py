@@ -10,11 +10,24 @@ from typing import Any
 
 import pytest
 
-from flyteplugins.agents.conformance.plane.testing import LocalPlane, load_flow, plane, plane_factory
+from flyteplugins.agents.conformance.local import SharedForkServer
+from flyteplugins.agents.conformance.plane.testing import LocalPlane, load_flow, plane_factory
 
-__all__ = ["plane", "plane_factory"]
+__all__ = ["plane_factory"]
 
 FLOWS = Path(__file__).parent / "flows"
+
+
+@pytest.fixture(scope="session")
+def flyte_imported(fork_servers: Callable[..., tuple[SharedForkServer, ...]]) -> tuple[SharedForkServer, ...]:
+    """Processes that have imported Flyte. What restarts is started from nothing, as are the programs of the README."""
+    return fork_servers()
+
+
+@pytest.fixture(scope="module")
+def plane(plane_factory: Callable[..., LocalPlane], flyte_imported: tuple[SharedForkServer, ...]) -> LocalPlane:
+    """A plane that all tests of a module share. Traces are not served to a retry."""
+    return plane_factory(forks=flyte_imported, commands=flyte_imported[0])
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any
 import flyte.remote
 import pytest
 
+from flyteplugins.agents.conformance.local import SharedForkServer
 from flyteplugins.agents.conformance.plane._processes import identity
 from flyteplugins.agents.conformance.plane.testing import LocalPlane
 
@@ -18,9 +19,9 @@ GRACE = 1.5  # seconds
 
 
 @pytest.fixture(scope="module")
-def patient(plane_factory: Callable[..., LocalPlane]) -> LocalPlane:
+def patient(plane_factory: Callable[..., LocalPlane], flyte_imported: tuple[SharedForkServer, ...]) -> LocalPlane:
     """A plane that lets an aborted worker go on for a while."""
-    return plane_factory(abort_grace=GRACE)
+    return plane_factory(abort_grace=GRACE, forks=flyte_imported)
 
 
 def test_an_aborted_run_ends_with_its_children_whose_workers_work_through_the_grace_and_then_just_die(

@@ -11,6 +11,7 @@ import flyte.remote
 import pytest
 
 from flyteplugins.agents.conformance.faults import FaultPoint
+from flyteplugins.agents.conformance.local import SharedForkServer
 from flyteplugins.agents.conformance.plane import Drop, Modes
 from flyteplugins.agents.conformance.plane._cli import _modes, _parser
 from flyteplugins.agents.conformance.plane.testing import LocalPlane
@@ -39,6 +40,7 @@ KILLED_IN_THE_MIDDLE = ("default", "traces served", "children forgotten", "snaps
 @pytest.fixture(scope="module")
 def told(
     plane_factory: Callable[..., LocalPlane],
+    flyte_imported: tuple[SharedForkServer, ...],
     flow: ModuleType,
     run_on: Callable[..., Any],
     lines: Callable[[Path], list[str]],
@@ -52,7 +54,7 @@ def told(
     (folder / "go").touch()
     started = {}
     for mode, modes in MODES.items():
-        plane = plane_factory(modes=modes)
+        plane = plane_factory(modes=modes, forks=flyte_imported)
         plan = {"AGENTS_FAULTS": "in-the-middle@1"} if mode in KILLED_IN_THE_MIDDLE else {}
         run = run_on(
             plane, flow.story, env_vars=plan, effects=str(folder / mode), go=str(folder / "go"), epilogue=False

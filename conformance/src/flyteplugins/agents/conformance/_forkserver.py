@@ -6,11 +6,15 @@ spoil each process does for itself: Flyte starts a thread as it is imported, and
 
 It reads one JSON object per line from its standard input, and answers with objects that bear its `id`: when the process has
 started (`pid`), and when it has ended (`status`). Processes run side by side. When its input ends, so does it; they go on.
+
+Or it listens at a socket, and has any number of users, who each get the answers to what they asked. It ends with the last one.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -20,11 +24,12 @@ import os
 import pkgutil
 import select
 import signal
+import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from typing import Any, NoReturn, TextIO
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import wrapt
 
@@ -81,15 +86,124 @@ def _read_environment_later(module: Any) -> None:
     _later.append(lambda: module.set_conf_env(module.conf))
 
 
-def serve(modules: list[str]) -> None:
-    """Import the modules, then fork a process for each request until the input ends.
+class _User:
+    """Who asks for processes: the one that started the server, or a connection.
+
+    Args:
+        asks: The file that its requests are read from.
+        hears: The file that answers are written to.
+    """
+
+    def __init__(self, asks: int, hears: int) -> None:
+        self.asks = asks
+        self.hears = hears
+        self._unread = b""
+
+    def requests(self) -> Iterator[dict[str, Any]] | None:
+        """What it has asked since the last time; `None` if it is gone."""
+        try:
+            read = os.read(self.asks, 65536)
+        except ConnectionError:
+            read = b""
+        if not read:
+            return None
+        *lines, self._unread = (self._unread + read).split(b"\n")
+        return map(json.loads, lines)
+
+    def tell(self, **values: object) -> None:
+        """Answer, if it is still there."""
+        with contextlib.suppress(OSError):
+            os.write(self.hears, json.dumps(values).encode() + b"\n")
+
+    def close(self) -> None:
+        """Let go of its files."""
+        for number in {self.asks, self.hears}:
+            os.close(number)
+        self.hears = -1  # its processes may run on, and the number be another user's
+
+
+class _Listener:
+    """Where users come from, if anybody may become one.
+
+    Args:
+        number: The socket that they connect to.
+        users: The file on which each user has a shared lock, from before it connects.
+    """
+
+    def __init__(self, number: int, users: str) -> None:
+        self.socket = socket.socket(fileno=number)
+        self._users = users
+
+    def accept(self) -> _User:
+        """Take a connection."""
+        number = self.socket.accept()[0].detach()
+        return _User(number, number)
+
+    def may_end(self) -> bool:
+        """Whether nobody uses the server or is about to. Then nobody can before this process has ended."""
+        lock = os.open(self._users, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        return True
+
+
+_ALONE = 1.0
+"""How often a server without users looks whether it may end, in seconds: one may have died before it connected."""
+
+
+def serve(modules: list[str], listener: _Listener | None = None) -> None:
+    """Import the modules, then fork a process for each request until nobody can ask any more.
 
     Args:
         modules: Their names. `PACKAGE.*` imports all modules of a package. `MODULE:FUNCTION` calls a function of one: some of an
             SDK's classes are made when they are first used.
+        listener: Who may ask; without it, who writes to the standard input.
     """
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.dup(1)
     os.dup2(2, 1)  # what a module prints as it is imported is no answer
+    gc.disable()  # nothing of what is imported will be collected
+    _import(modules)
+    gc.enable()
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if others:
+        raise SystemExit(f"importing {modules} started the threads {others}, which a forked process would lack")
+    gc.freeze()  # a child that collects would otherwise copy every page
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(ended, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    users: dict[int, _User] = {}
+    if listener is None:
+        users[0] = _User(0, answers)
+        users[0].tell(ready=True)
+    running: dict[int, tuple[_User, str]] = {}
+    while users or (listener is not None and not listener.may_end()):
+        asking = [*users] if listener is None else [*users, listener.socket.fileno()]
+        readable, _, _ = select.select([*asking, ended], [], [], None if users else _ALONE)
+        if ended in readable:
+            os.read(ended, 65536)
+        _reap(running)
+        for number in readable:
+            if number in users:
+                requests = users[number].requests()
+                if requests is None:
+                    users.pop(number).close()
+                    continue
+                for request in requests:
+                    pid = _fork(request, (ended, wake, answers, *asking, *(user.hears for user in users.values())))
+                    running[pid] = users[number], request["id"]
+                    users[number].tell(id=request["id"], pid=pid)
+            elif listener is not None and number == listener.socket.fileno():
+                user = listener.accept()
+                users[user.asks] = user
+                user.tell(ready=True)
+
+
+def _import(modules: list[str]) -> None:
     for module in _ALWAYS:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
@@ -102,47 +216,16 @@ def serve(modules: list[str]) -> None:
                 importlib.import_module(inner.name)
         if function:
             operator.attrgetter(function)(found)()
-    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
-    if others:
-        raise SystemExit(f"importing {modules} started the threads {others}, which a forked process would lack")
-    gc.freeze()  # a child that collects would otherwise copy every page
-    ended, wake = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(ended, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    _answer(answers, ready=True)
-    running: dict[int, str] = {}
-    unread = b""
-    while True:
-        readable, _, _ = select.select([0, ended], [], [])
-        if ended in readable:
-            os.read(ended, 65536)
-        _reap(running, answers)
-        if 0 not in readable:
-            continue
-        read = os.read(0, 65536)
-        if not read:
-            return
-        *lines, unread = (unread + read).split(b"\n")
-        for line in lines:
-            request = json.loads(line)
-            pid = _fork(request, (ended, wake, answers.fileno()))
-            running[pid] = request["id"]
-            _answer(answers, id=request["id"], pid=pid)
 
 
-def _answer(answers: TextIO, **values: object) -> None:
-    print(json.dumps(values), file=answers, flush=True)
-
-
-def _reap(running: dict[int, str], answers: TextIO) -> None:
+def _reap(running: dict[int, tuple[_User, str]]) -> None:
     """Tell of the processes that have ended."""
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        _answer(answers, id=running.pop(pid), status=os.waitstatus_to_exitcode(status))
+        user, identifier = running.pop(pid)
+        user.tell(id=identifier, status=os.waitstatus_to_exitcode(status))
 
 
 def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
@@ -151,8 +234,9 @@ def _fork(request: dict[str, Any], ours: tuple[int, ...]) -> int:
     pid = os.fork()
     if pid == 0:
         signal.set_wakeup_fd(-1)
-        for number in (stands, *ours):
-            os.close(number)
+        for number in {stands, *ours}:
+            if number:
+                os.close(number)
         _become(request, tell)
     os.close(tell)
     os.read(stands, 1)
@@ -201,5 +285,14 @@ def _become(request: dict[str, Any], tell: int) -> NoReturn:
         os._exit(status)
 
 
+def _main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--listener", type=int)
+    parser.add_argument("--users")
+    parser.add_argument("modules", nargs="*")
+    options = parser.parse_args()
+    serve(options.modules, None if options.listener is None else _Listener(options.listener, options.users))
+
+
 if __name__ == "__main__":
-    serve(sys.argv[1:])
+    _main()

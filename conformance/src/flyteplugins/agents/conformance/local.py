@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import faults
-from ._forks import ForkServer
+from ._forks import ForkServer, SharedForkServer
 from .faults import POINTS_VARIABLE
 
-__all__ = ["METADATA", "ForkServer", "LocalRuns", "ProcessOutcome"]
+__all__ = ["METADATA", "ForkServer", "LocalRuns", "ProcessOutcome", "SharedForkServer"]
 
 METADATA = Path("/tmp/flyte/metadata")
 """Where `flyte run --local` keeps its runs."""

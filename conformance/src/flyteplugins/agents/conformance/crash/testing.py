@@ -24,7 +24,7 @@ import flyte
 import pytest
 
 from flyteplugins.agents.conformance.faults import Fault
-from flyteplugins.agents.conformance.local import ForkServer, LocalRuns
+from flyteplugins.agents.conformance.local import LocalRuns, SharedForkServer
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane import LocalPlane, Modes, load_flow
 
@@ -133,7 +133,7 @@ class CrashSuite:
     def local(
         cls,
         server: ModelServer,
-        fork_servers: Callable[..., tuple[ForkServer, ...]],
+        fork_servers: Callable[..., tuple[SharedForkServer, ...]],
         sdk_modules: tuple[str, ...],
         tmp_path_factory: pytest.TempPathFactory,
     ) -> Iterator[tuple[LocalPlace, Outcome]]:
@@ -146,13 +146,18 @@ class CrashSuite:
     @pytest.fixture(scope="class")
     @classmethod
     def the_plane(
-        cls, server: ModelServer, sdk_modules: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+        cls,
+        server: ModelServer,
+        fork_servers: Callable[..., tuple[SharedForkServer, ...]],
+        sdk_modules: tuple[str, ...],
+        tmp_path_factory: pytest.TempPathFactory,
     ) -> Iterator[LocalPlane]:
         """A control plane whose workers have imported the SDK, which takes most of a worker's time."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
             patch.setenv("DO_NOT_TRACK", "1")
-            plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=server.env(), preload=sdk_modules).start()
+            forks = fork_servers(*sdk_modules)
+            plane = LocalPlane(tmp_path_factory.mktemp("plane"), env=server.env(), forks=forks).start()
             try:
                 yield plane
             finally:
@@ -274,7 +279,7 @@ class StreamedCrashSuite(CrashSuite):
     def test_a_streamed_run_that_is_killed_tells_what_an_unbroken_one_tells(
         self,
         server: ModelServer,
-        fork_servers: Callable[..., tuple[ForkServer, ...]],
+        fork_servers: Callable[..., tuple[SharedForkServer, ...]],
         sdk_modules: tuple[str, ...],
         tmp_path_factory: pytest.TempPathFactory,
         fault: Fault,

@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             abort_grace=options.abort_grace,
             binaries=options.bin,
             preload=tuple(options.preload),
+            fork_servers=tuple(options.fork_server),
             modes=_modes(options),
         )
         serve(settings, ready=_tell)
@@ -78,6 +79,14 @@ def _add_up(up: argparse.ArgumentParser) -> None:
         default=[],
         metavar="MODULE",
         help="import a module once, and fork the workers from there; it must not start threads, nor import flyte",
+    )
+    up.add_argument(
+        "--fork-server",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="SOCKET",
+        help="fork the workers from a server that others use as well, in place of --preload; several take turns",
     )
     up.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     modes = up.add_argument_group("modes")

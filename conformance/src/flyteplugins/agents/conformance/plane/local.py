@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from types import ModuleType
 
-from flyteplugins.agents.conformance._forks import ForkServer
+from flyteplugins.agents.conformance._forks import ForkServer, SharedForkServer
 from flyteplugins.agents.conformance.faults import FaultRecord, reached, struck
 
 from .modes import Modes
@@ -33,6 +33,7 @@ class LocalPlane:
         slots: workers that may compute at once.
         abort_grace: seconds that an aborted worker goes on.
         preload: modules that its workers have imported before they begin.
+        forks: what its workers are forked from, in turns, in place of processes of its own that have preloaded something.
         binaries: folder with the `a0` program; the one beside this Python by default.
         env: environment variables for it, and so for its workers, beside those of this process.
         commands: what the commands of `flyte` are forked from; without it each starts from nothing.
@@ -46,6 +47,7 @@ class LocalPlane:
         slots: int = 4,
         abort_grace: float = 0.5,
         preload: Sequence[str] = (),
+        forks: Sequence[SharedForkServer] = (),
         binaries: Path | None = None,
         env: Mapping[str, str] | None = None,
         commands: ForkServer | None = None,
@@ -56,6 +58,7 @@ class LocalPlane:
         self._slots = slots
         self.abort_grace = abort_grace
         self._preload = tuple(preload)
+        self._forks = tuple(forks)
         self.binaries = binaries or Path(sys.executable).parent
         self._env = dict(env or {})
         self._commands = commands
@@ -81,6 +84,7 @@ class LocalPlane:
         argv = [sys.executable, "-m", "flyteplugins.agents.conformance.plane", "up"]
         argv += [f"--{name}={value}" for name, value in options.items()]
         argv += [f"--preload={module}" for module in self._preload]
+        argv += [f"--fork-server={server.address}" for server in self._forks]
         argv += self.modes.to_options()
         with self.log.open("a") as log:
             self._process = subprocess.Popen(

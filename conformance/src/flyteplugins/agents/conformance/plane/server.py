@@ -18,7 +18,7 @@ from typing import TextIO
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from flyteplugins.agents.conformance._forks import ForkServer
+from flyteplugins.agents.conformance._forks import ForkServer, SharedForkServer
 
 from ._app import LOOPBACK, build_app
 from ._layout import Layout
@@ -58,7 +58,8 @@ class Settings:
         abort_grace: seconds that an aborted worker goes on before it is killed.
         binaries: folder with the `a0` program that runs the tasks; the one beside this Python by default.
         preload: modules that workers have imported before they begin, since they are forked from processes that have; it saves
-            the seconds of an SDK's import. Such modules may neither start threads nor import flyte.
+            the seconds of an SDK's import. Such modules may not start threads.
+        fork_servers: sockets of servers that have imported something for others as well, in place of preloading it.
         modes: how the plane is to behave.
         project: project that the config file names.
         domain: domain that the config file names.
@@ -71,6 +72,7 @@ class Settings:
     abort_grace: float = 2.0
     binaries: Path = field(default_factory=lambda: Path(sys.executable).parent)
     preload: tuple[str, ...] = ()
+    fork_servers: tuple[Path, ...] = ()
     modes: Modes = field(default_factory=Modes)
     project: str = "default"
     domain: str = "development"
@@ -89,7 +91,13 @@ def serve(settings: Settings, *, ready: Callable[[str, Path], None] | None = Non
     """
     if not (settings.binaries / "a0").exists():
         raise PlaneError(f"There is no `a0` in {settings.binaries}: install flyte there, or name another folder.")
-    if settings.preload and settings.binaries.resolve() != Path(sys.executable).parent.resolve():
+    if settings.preload and settings.fork_servers:
+        raise PlaneError(
+            "Workers are forked either from the plane's own processes or from others: give one of the two."
+        )
+    if (settings.preload or settings.fork_servers) and settings.binaries.resolve() != Path(
+        sys.executable
+    ).parent.resolve():
         raise PlaneError(
             f"Modules are preloaded into the plane's own Python, and the `a0` in {settings.binaries} has another: "
             "leave out the one or the other."
@@ -99,7 +107,7 @@ def serve(settings: Settings, *, ready: Callable[[str, Path], None] | None = Non
         _lock(layout.lock),
         _listen(settings) as listener,
         layout.rpc_log.open("a", buffering=1) as rpc_log,
-        _preload(settings.preload) as forks,
+        _forks(settings) as forks,
     ):
         asyncio.run(_serve(settings, layout, listener, rpc_log, forks, ready))
 
@@ -209,15 +217,19 @@ def _lock(file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _preload(modules: tuple[str, ...]) -> Iterator[tuple[ForkServer, ...]]:
-    """Import the modules in processes that workers are forked from, two of them, so that a retry hashes otherwise than before."""
+def _forks(settings: Settings) -> Iterator[tuple[ForkServer, ...]]:
+    """What workers are forked from: two processes that import the modules, so that a retry hashes otherwise than before."""
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(ForkServer(modules, hash_seed=seed)) for seed in (1, 2) if modules]
         try:
+            servers: list[ForkServer] = [
+                stack.enter_context(SharedForkServer(address)) for address in settings.fork_servers
+            ]
+            if settings.preload:
+                servers += [stack.enter_context(ForkServer(settings.preload, hash_seed=seed)) for seed in (1, 2)]
             for server in servers:
                 server.wait_until_ready()
         except RuntimeError as e:
-            raise PlaneError(f"Cannot preload {', '.join(modules)}: {e}") from e
+            raise PlaneError(f"Cannot preload {', '.join(settings.preload) or 'anything'}: {e}") from e
         yield tuple(servers)
 
 
