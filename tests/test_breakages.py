@@ -31,9 +31,11 @@ def test_the_edit_of_a_breakage_applies(breakage: object) -> None:
     assert breakage.occurrences() == 1, breakage.file  # type: ignore[attr-defined]
 
 
-def test_the_tests_that_the_list_names_exist() -> None:
-    named = {test for breakage in LIST for test in breakage.fails}
+def test_the_tests_that_the_list_names_exist(collected: set[str]) -> None:
+    named = {test for breakage in LIST for test in breakage.fails} - collected
     files = sorted({test.partition("::")[0] for test in named})
+    if not files:
+        return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "--thorough", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

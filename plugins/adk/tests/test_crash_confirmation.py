@@ -13,6 +13,7 @@ import flyte.remote
 import pytest
 from flyteidl2.common import phase_pb2
 
+from flyteplugins.agents.conformance.local import SharedForkServer
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, load_flow, plane_factory
 
@@ -48,7 +49,10 @@ def asked(run: Any, action: str) -> Any:
 
 
 def test_a_worker_that_is_killed_while_somebody_is_asked_goes_on_with_the_answer(
-    plane_factory: Callable[..., LocalPlane], server: ModelServer
+    plane_factory: Callable[..., LocalPlane],
+    fork_servers: Callable[..., tuple[SharedForkServer, ...]],
+    sdk_modules: tuple[str, ...],
+    server: ModelServer,
 ) -> None:
     """The SDK's own confirmations, as Flyte conditions: nobody is asked twice, and each thing is done once."""
     server.script(
@@ -56,7 +60,7 @@ def test_a_worker_that_is_killed_while_somebody_is_asked_goes_on_with_the_answer
         Reply(calls=(call("goodwill", order="A-17"), call("time_off", days=5), call("goodwill", order="B-18"))),
         lambda conversation: Reply(json.dumps([one.text for one in conversation.results])),
     )
-    plane = plane_factory(env=server.env())
+    plane = plane_factory(env=server.env(), forks=fork_servers(*sdk_modules))
     plane.connect(EXAMPLES)
     run: Any = flyte.run(load_flow(EXAMPLES / "adk_approval.py").support, order="A-17")
     time_off = asked(run, "time_off")

@@ -48,9 +48,9 @@ class GraphDialogue(Dialogue):
 
 class TestCrashOfCreateAgent(CrashSuite):
     dialogue = Dialogue("langchain", model="openai:gpt-4.1")
-    sdk = ("langchain", "langchain_core", "langgraph", "openai")
+    sdk = ("langchain", "langchain_core", "langgraph", "deepagents", "openai")
 
 
 class TestCrashOfAStateGraph(CrashSuite):
     dialogue = GraphDialogue("langchain", model="openai:gpt-4.1")
-    sdk = ("langchain", "langchain_core", "langgraph", "openai")
+    sdk = ("langchain", "langchain_core", "langgraph", "deepagents", "openai")
