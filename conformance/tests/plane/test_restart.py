@@ -11,6 +11,8 @@ from typing import Any
 import flyte.remote
 import pytest
 
+from flyteplugins.agents.conformance.local import SharedForkServer
+from flyteplugins.agents.conformance.plane import Modes
 from flyteplugins.agents.conformance.plane._processes import identity
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker
 
@@ -58,9 +60,9 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def mortal(plane_factory: Callable[..., LocalPlane]) -> LocalPlane:
+def mortal(plane_factory: Callable[..., LocalPlane], flyte_imported: tuple[SharedForkServer, ...]) -> LocalPlane:
     """A plane to kill."""
-    return plane_factory()
+    return plane_factory(forks=flyte_imported)
 
 
 @pytest.fixture
@@ -77,6 +79,7 @@ def scene(
 
 def test_a_plane_that_is_killed_and_restarted_takes_up_all_its_runs_and_nothing_is_repeated(scene: Scene) -> None:
     plane = scene.plane
+    plane.set_modes(Modes(warm_workers=False))  # each starts from nothing
     idle = scene.waiting(
         run := scene.run_on(plane, scene.flow.idle, effects=str(scene.effects("idle")), go=str(scene.go)),
         "idle",

@@ -128,7 +128,9 @@ def by_hooks_and_can_use_tool() -> ClaudeAgentOptions:
     )
 
 
-FORMS = pytest.mark.parametrize("form", [by_can_use_tool, by_hooks, by_hooks_and_can_use_tool])
+FORMS = pytest.mark.parametrize(
+    "form", [by_can_use_tool, by_hooks, pytest.param(by_hooks_and_can_use_tool, marks=pytest.mark.thorough)]
+)
 
 
 @FORMS

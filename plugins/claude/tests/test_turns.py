@@ -131,12 +131,11 @@ async def test_what_the_model_is_given_is_the_runs_own_and_nothing_else(
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault.overloaded(times=2),
-        Fault.error(500, times=2),
-        Fault.cut(after=4, times=1),
-        Fault.reset(times=1),
+        pytest.param(Fault.overloaded(times=2), id="529", marks=pytest.mark.thorough),
+        pytest.param(Fault.error(500, times=2), id="500"),
+        pytest.param(Fault.cut(after=4, times=1), id="cut"),
+        pytest.param(Fault.reset(times=1), id="reset", marks=pytest.mark.thorough),
     ],
-    ids=["529", "500", "cut", "reset"],
 )
 async def test_what_went_wrong_on_the_way_is_never_recorded(
     model_env: ModelServer, run_task: RunTask, fault: Fault

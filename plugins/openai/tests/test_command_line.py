@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import flyte.remote
 import pytest
 
-from flyteplugins.agents.conformance.local import LocalRuns
+from flyteplugins.agents.conformance.local import LocalRuns, SharedForkServer
 from flyteplugins.agents.conformance.plane import LocalPlane
 
 PROGRAM = '''
@@ -45,15 +46,17 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_a_tool_that_is_a_task_runs_by_its_name_on_a_laptop(
-    fresh_local_runs: LocalRuns, program: Path, run_name: str
+    fork_servers: Callable[..., tuple[SharedForkServer, ...]], home: Path, program: Path, run_name: str
 ) -> None:
-    outcome = fresh_local_runs.run(program, "get_weather", name=run_name, inputs={"city": "Paris"})
+    runs = LocalRuns(home, servers=fork_servers())  # which have Flyte, and no SDK
+    outcome = runs.run(program, "get_weather", name=run_name, inputs={"city": "Paris"})
     assert outcome.succeeded, outcome.output
     assert "sunny in Paris" in outcome.output
+    runs.remove()
 
 
-def test_a_tool_that_is_none_is_no_command(fresh_local_runs: LocalRuns, program: Path, run_name: str) -> None:
-    outcome = fresh_local_runs.run(program, "inline", name=run_name, inputs={"city": "Paris"})
+def test_a_tool_that_is_none_is_no_command(local_runs: LocalRuns, program: Path, run_name: str) -> None:
+    outcome = local_runs.run(program, "inline", name=run_name, inputs={"city": "Paris"})
     assert not outcome.succeeded
 
 

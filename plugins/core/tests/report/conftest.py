@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import flyte
 import flyte.storage
 import pytest
+import pytest_asyncio
 
 from flyteplugins.agents.core import (
     JSON,
@@ -268,9 +269,9 @@ def words() -> Callable[[str], str]:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    """A headless Chromium."""
+    """A headless Chromium, which takes as long to start as most tests that look at something in it."""
     if CHROMIUM is None:
         if os.environ.get("CI"):
             pytest.fail("The report is tested in Chromium, and there is none: `apt-get install chromium`.")
@@ -321,7 +322,7 @@ class Viewer:
 
 
 @pytest.fixture
-async def viewer(browser: Browser) -> Viewer:
+def viewer(browser: Browser) -> Viewer:
     """Opens reports in a headless Chromium."""
     return Viewer(browser)
 

@@ -98,7 +98,7 @@ def failing(folder: str) -> str:
 async def chat(message: str, memory_key: str = "") -> str:
     result = await run_agent(
         message,
-        tools=[loaded, slow, failing],
+        tools=[slow, failing],
         model="{model}",
         memory_key=memory_key or None,
         on_tool_error="raise",
@@ -184,22 +184,20 @@ class CrashSuite:
         return folder, load_flow(file)
 
     @pytest.fixture
-    def start(
-        self, the_plane: LocalPlane, server: ModelServer, small: tuple[Path, ModuleType]
-    ) -> Iterator[Callable[..., Any]]:
-        """Runs the small program on the plane, and waits for its end."""
+    def start(self, the_plane: LocalPlane, server: ModelServer, small: tuple[Path, ModuleType]) -> Callable[..., Any]:
+        """Runs a task of the small program on the plane, and waits for its end."""
         folder, flow = small
         server.clear()
 
-        def run(message: str, memory_key: str = "", warm: bool = True) -> Any:
-            the_plane.set_modes(Modes(warm_workers=warm))
+        def run(task: str, **inputs: str) -> Any:
             the_plane.connect(folder)
-            started = flyte.with_runcontext(copy_style="all").run(flow.chat, message=message, memory_key=memory_key)
+            found = getattr(flow, task)
+            found = getattr(found, "__wrapped_task__", found)
+            started = flyte.with_runcontext(copy_style="all").run(found, **inputs)
             started.wait(quiet=True)
             return started
 
-        yield run
-        the_plane.set_modes(Modes())
+        return run
 
     @pytest.mark.parametrize("boundary", [boundary.name for boundary in BOUNDARIES])
     def test_a_local_run_that_is_killed_at_a_boundary_comes_out_like_an_unbroken_one(
@@ -235,14 +233,15 @@ class CrashSuite:
         assert local[1].usage == plane[1].usage
         assert local[1].transcript == plane[1].transcript
 
-    def test_the_worker_of_a_tool_does_not_load_the_sdk(
-        self, start: Callable[..., Any], server: ModelServer, the_plane: LocalPlane
-    ) -> None:
-        """Each call of a tool would pay the SDK's import."""
-        server.script("which", Reply(calls=(call("loaded"),)), Reply("done"))
-        run = start("which", warm=False)
+    def test_the_worker_of_a_tool_does_not_load_the_sdk(self, start: Callable[..., Any], the_plane: LocalPlane) -> None:
+        """Each call of a tool would pay the SDK's import. Its worker starts from nothing here, whoever has called it."""
+        the_plane.set_modes(Modes(warm_workers=False))
+        try:
+            run = start("loaded")
+        finally:
+            the_plane.set_modes(Modes())
         assert run.phase == "succeeded", the_plane.worker_log(run.name)
-        assert run.outputs()[0] == "[]"
+        assert run.outputs()[0] == []
 
     def test_a_second_run_whose_actions_have_the_same_names_is_no_repeat(
         self, start: Callable[..., Any], server: ModelServer, the_plane: LocalPlane
@@ -250,7 +249,7 @@ class CrashSuite:
         """On a cluster the agent's action is `a0` in every run, and these two have equal inputs as well."""
         server.script("hello", Reply("hello"), Reply("hello"), repeat_last=True)
         for _ in range(2):
-            run = start("hello", memory_key="twice")
+            run = start("chat", message="hello", memory_key="twice")
             assert run.phase == "succeeded", the_plane.worker_log(run.name)
             assert run.outputs()[0] == "hello"
         assert len(kept_messages(the_plane.data / "agents", "twice")) == 4
@@ -261,7 +260,7 @@ class CrashSuite:
         """The sibling is a process of its own, which would sleep for ten minutes."""
         calls = (call("slow", folder=str(tmp_path)), call("failing", folder=str(tmp_path)))
         server.script("both", Reply(calls=calls))
-        run = start("both")
+        run = start("chat", message="both")
         assert run.phase == "failed"
         assert "this one fails" in the_plane.worker_log(run.name)
         worker = Path("/proc", (tmp_path / "slow").read_text(), "stat")

@@ -48,8 +48,10 @@ async def a_change_asks_again_what_it_changes(stage: Stage) -> None:
     asked: dict[str, int] = {}
     logged: dict[str, list[str]] = {}
 
-    async def body(changed: bool) -> None:
+    async def body(changed: bool, *only: str) -> None:
         for change, changes in {**_changes(adapter), "nothing": {}}.items():
+            if only and change not in only:
+                continue
             given = {"model": adapter.model, "instructions": INSTRUCTIONS, "tools": [adapter.tool(temperature)]}
             if change == "settings":
                 given |= adapter.temperature(0.25)
@@ -76,7 +78,8 @@ async def a_change_asks_again_what_it_changes(stage: Stage) -> None:
             f"the log names the field {field!r} after a change of the {change} (it says {named})",
             "Name the fields of a request as in every adapter, or say another name in the declaration's `fields`.",
         )
-    await stage.attempt(lambda: body(True))
+    asked.clear()
+    await stage.attempt(lambda: body(True, "instructions", "tool schema"))
     for change, requests in asked.items():
         expect(requests, 0, f"requests of a replay after a change of the {change}", "Keep clocks out of the key.")
 

@@ -49,11 +49,12 @@ async def a_turn_on_record_is_not_asked_again(stage: Stage) -> None:
         expect(await stage.attempt(body, run), ANSWER, f"the answer on a replay with {name}", SEAM)
         expect(stage.asked(), 0, f"requests of a replay with {name}", SEAM)
         expect(stage.did(), [], f"tools run on a replay with {name}", "Record what each tool call came to.")
-        last = max(stage.records(run, "turn"), key=lambda path: path.stat().st_mtime_ns)
-        last.unlink()
-        expect(await stage.attempt(body, run), ANSWER, f"the answer of an attempt that goes on with {name}", SEAM)
-        expect(stage.asked(), 1, f"requests of an attempt that lacks the last turn, with {name}", SEAM)
-        expect(stage.did(), [], f"tools run by an attempt that lacks the last turn, with {name}", SEAM)
+        if name == "a model's name":  # where the request comes from makes no difference to what is not on record
+            last = max(stage.records(run, "turn"), key=lambda path: path.stat().st_mtime_ns)
+            last.unlink()
+            expect(await stage.attempt(body, run), ANSWER, "the answer of an attempt that goes on", SEAM)
+            expect(stage.asked(), 1, "requests of an attempt that lacks the last turn", SEAM)
+            expect(stage.did(), [], "tools run by an attempt that lacks the last turn", SEAM)
         stage.server.clear()
 
 
