@@ -191,10 +191,11 @@ def on_the_plane(
         try:
             plane.connect(EXAMPLES)
             tasks = {example: getattr(load_flow(EXAMPLES / example), ROWS[example].task) for example in wanted}
+            # Flyte by itself would go through all that this process has imported, which takes it two seconds for each.
             yield {"plane": plane} | {
-                example: flyte.with_runcontext(name=example.removesuffix(".py").replace("_", "-")).run(
-                    task, **ROWS[example].inputs
-                )
+                example: flyte.with_runcontext(
+                    name=example.removesuffix(".py").replace("_", "-"), copy_style="all"
+                ).run(task, **ROWS[example].inputs)
                 for example, task in tasks.items()
             }
         finally:

@@ -116,9 +116,9 @@ def test_a_run_cannot_have_a_name_that_leads_out_of_the_data_folder(plane: Local
 def test_a_run_outside_the_data_folder_is_refused(plane: LocalPlane, flow: ModuleType, tmp_path: Path) -> None:
     plane.connect(FLOWS)
     with pytest.raises(flyte.errors.RuntimeUserError, match="not in the plane's data folder"):
-        flyte.with_runcontext(run_base_dir=str(tmp_path)).run(flow.tour, x=1)
+        flyte.with_runcontext(run_base_dir=str(tmp_path), copy_style="all").run(flow.tour, x=1)
     with pytest.raises(flyte.errors.RuntimeUserError, match="not in the plane's data folder"):
-        flyte.with_runcontext(raw_data_path=str(tmp_path)).run(flow.tour, x=1)
+        flyte.with_runcontext(raw_data_path=str(tmp_path), copy_style="all").run(flow.tour, x=1)
 
 
 def test_rerun_takes_the_task_and_the_inputs_of_an_earlier_run(plane: LocalPlane, tour: str) -> None:
@@ -201,7 +201,8 @@ def test_a_cached_root_is_answered_from_the_cache_unless_told_to_overwrite(
     first.wait(quiet=True)
     for overwrite, ran in ((False, 1), (True, 2)):
         plane.connect(FLOWS)
-        run = flyte.with_runcontext(overwrite_cache=overwrite).run(flow.remembered, effects=str(effects), x=8)
+        again = flyte.with_runcontext(overwrite_cache=overwrite, copy_style="all")
+        run = again.run(flow.remembered, effects=str(effects), x=8)
         run.wait(quiet=True)
         assert (run.outputs()[0], effects.read_text()) == (80, "ran 8\n" * ran)
 

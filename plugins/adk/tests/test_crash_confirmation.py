@@ -62,7 +62,9 @@ def test_a_worker_that_is_killed_while_somebody_is_asked_goes_on_with_the_answer
     )
     plane = plane_factory(env=server.env(), forks=fork_servers(*sdk_modules))
     plane.connect(EXAMPLES)
-    run: Any = flyte.run(load_flow(EXAMPLES / "adk_approval.py").support, order="A-17")
+    run: Any = flyte.with_runcontext(copy_style="all").run(
+        load_flow(EXAMPLES / "adk_approval.py").support, order="A-17"
+    )
     time_off = asked(run, "time_off")
     wait_until(lambda: len(list(flyte.remote.Condition.listall(run_name=run.name))) == 3)
     vouchers = {

@@ -30,7 +30,9 @@ class TestCrash(CrashSuite):
         )
         the_plane.connect(folder)
         effects = tmp_path / "effects"
-        started = flyte.with_runcontext(env_vars={"EFFECTS": str(effects)}).run(flow.chat, message="go")
+        started = flyte.with_runcontext(env_vars={"EFFECTS": str(effects)}, copy_style="all").run(
+            flow.chat, message="go"
+        )
         started.wait(quiet=True)
         assert started.phase == "succeeded", the_plane.worker_log(started.name)
         assert started.outputs()[0] == "done ['ModelRetry: Spell it Oslo.', None]"
