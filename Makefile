@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DISTS  := $(patsubst %/pyproject.toml,%,$(sort $(wildcard plugins/*/pyproject.toml))) conformance
-# More than there are cores here: some tests wait for something.
-JOBS   ?= 3
+# Twice as many as there are cores here: some tests wait for something.
+JOBS   ?= 4
 MINUTES ?= 5
 
 # Tests start hundreds of workers. Where this is set, as in many container images, each would compile its SDK anew, which takes

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,11 @@ import certifi
 import flyte
 import pytest
 
-from flyteplugins.agents.conformance.crash.testing import CrashSuite, ThoroughCrashSuite
-from flyteplugins.agents.conformance.local import METADATA, LocalRuns, SharedForkServer
+from flyteplugins.agents.conformance.crash.testing import CrashSuite, ForkServers, ThoroughCrashSuite, fork_servers
+from flyteplugins.agents.conformance.local import METADATA, LocalRuns
 from flyteplugins.agents.conformance.models import ModelServer
+
+__all__ = ["fork_servers"]
 
 pytest_plugins = ["flyteplugins.agents.conformance.models.testing"]
 
@@ -104,31 +103,6 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 def run_name() -> str:
     """A name that no other run has."""
     return f"test-{uuid.uuid4().hex[:12]}"
-
-
-ForkServers = Callable[..., tuple[SharedForkServer, ...]]
-
-
-@pytest.fixture(scope="session")
-def fork_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServers]:
-    """Starts two servers that have imported some modules, with different hash seeds: a resume never has its predecessor's.
-
-    All processes that run tests, and the planes, have them in common: importing an SDK takes seconds.
-    """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    with ExitStack() as stack:
-
-        @functools.cache
-        def start(*modules: str) -> tuple[SharedForkServer, ...]:
-            name = hashlib.sha256("\n".join(modules).encode()).hexdigest()[:16]
-            return tuple(
-                stack.enter_context(SharedForkServer(folder / f"{name}-{seed}.socket", modules, hash_seed=seed))
-                for seed in (1, 2)
-            )
-
-        yield start
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from flyteplugins.agents.conformance.crash.testing import ForkServers
 from flyteplugins.agents.conformance.local import SharedForkServer
 
 ADAPTERS = sorted(
@@ -17,6 +17,6 @@ ADAPTERS = sorted(
 
 
 @pytest.fixture(scope="session")
-def any_sdk(fork_servers: Callable[..., tuple[SharedForkServer, ...]]) -> tuple[SharedForkServer, ...]:
+def any_sdk(fork_servers: ForkServers) -> tuple[SharedForkServer, ...]:
     """Starts programs that may use any of the SDKs. Those of the tour, among others, start from nothing."""
     return fork_servers(*(f"flyteplugins.agents.{adapter}.*" for adapter in ADAPTERS))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flyteplugins.agents.conformance.crash.testing import ForkServers
 from flyteplugins.agents.conformance.local import SharedForkServer
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, load_flow, plane_factory
 
@@ -19,7 +20,7 @@ FLOWS = Path(__file__).parent / "flows"
 
 
 @pytest.fixture(scope="session")
-def flyte_imported(fork_servers: Callable[..., tuple[SharedForkServer, ...]]) -> tuple[SharedForkServer, ...]:
+def flyte_imported(fork_servers: ForkServers) -> tuple[SharedForkServer, ...]:
     """Processes that have imported Flyte. What restarts is started from nothing, as are the programs of the README."""
     return fork_servers()
 

@@ -13,7 +13,7 @@ import flyte.remote
 import pytest
 from flyteidl2.common import phase_pb2
 
-from flyteplugins.agents.conformance.local import SharedForkServer
+from flyteplugins.agents.conformance.crash.testing import ForkServers
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, load_flow, plane_factory
 
@@ -50,7 +50,7 @@ def asked(run: Any, action: str) -> Any:
 
 def test_a_worker_that_is_killed_while_somebody_is_asked_goes_on_with_the_answer(
     plane_factory: Callable[..., LocalPlane],
-    fork_servers: Callable[..., tuple[SharedForkServer, ...]],
+    fork_servers: ForkServers,
     sdk_modules: tuple[str, ...],
     server: ModelServer,
 ) -> None:

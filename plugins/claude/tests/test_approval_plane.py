@@ -15,7 +15,7 @@ import flyte.remote
 import pytest
 from flyteidl2.common import phase_pb2
 
-from flyteplugins.agents.conformance.local import SharedForkServer
+from flyteplugins.agents.conformance.crash.testing import ForkServers
 from flyteplugins.agents.conformance.models import ModelServer, Reply, call
 from flyteplugins.agents.conformance.plane import Modes
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, load_flow, plane_factory
@@ -37,7 +37,7 @@ def wait_until(what: Callable[[], Any], timeout: float = 180.0) -> Any:
 @pytest.fixture(scope="module")
 def cluster(
     plane_factory: Callable[..., LocalPlane],
-    fork_servers: Callable[..., tuple[SharedForkServer, ...]],
+    fork_servers: ForkServers,
     sdk_modules: tuple[str, ...],
 ) -> Iterator[tuple[LocalPlane, ModelServer]]:
     """A plane whose workers have the offline model server."""

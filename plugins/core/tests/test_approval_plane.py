@@ -17,7 +17,7 @@ import flyte.remote
 import pytest
 from flyteidl2.common import phase_pb2
 
-from flyteplugins.agents.conformance.local import SharedForkServer
+from flyteplugins.agents.conformance.crash.testing import ForkServers
 from flyteplugins.agents.conformance.plane.modes import Modes
 from flyteplugins.agents.conformance.plane.testing import LocalPlane, kill_worker, load_flow, plane_factory
 from flyteplugins.agents.core import canonical_json
@@ -88,9 +88,7 @@ Start = Callable[..., Story]
 
 
 @pytest.fixture(scope="module")
-def plane(
-    plane_factory: Callable[..., LocalPlane], fork_servers: Callable[..., tuple[SharedForkServer, ...]]
-) -> LocalPlane:
+def plane(plane_factory: Callable[..., LocalPlane], fork_servers: ForkServers) -> LocalPlane:
     """One for all tests, which run one at a time: killing all of its workers kills those of a test."""
     return plane_factory(forks=fork_servers("flyteplugins.agents.core"))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import flyte.remote
 import pytest
 
-from flyteplugins.agents.conformance.local import LocalRuns, SharedForkServer
+from flyteplugins.agents.conformance.crash.testing import ForkServers
+from flyteplugins.agents.conformance.local import LocalRuns
 from flyteplugins.agents.conformance.plane import LocalPlane
 
 PROGRAM = '''
@@ -46,7 +46,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_a_tool_that_is_a_task_runs_by_its_name_on_a_laptop(
-    fork_servers: Callable[..., tuple[SharedForkServer, ...]], home: Path, program: Path, run_name: str
+    fork_servers: ForkServers, home: Path, program: Path, run_name: str
 ) -> None:
     runs = LocalRuns(home, servers=fork_servers())  # which have Flyte, and no SDK
     outcome = runs.run(program, "get_weather", name=run_name, inputs={"city": "Paris"})

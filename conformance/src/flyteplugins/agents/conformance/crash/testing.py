@@ -8,12 +8,23 @@
         dialogue = Dialogue("openai", model="gpt-4.1")
         sdk = ("agents", "openai")
 
-It needs pytest, and the fixtures `fork_servers` and `sdk_modules`, which say what processes import before they run a program.
+It needs pytest, and two fixtures where pytest finds them, for instance in `conftest.py`: what processes are forked from, and what
+those have imported before, since importing an SDK takes seconds.
+
+    from flyteplugins.agents.conformance.crash.testing import fork_servers
+
+
+    @pytest.fixture(scope="session")
+    def sdk_modules():
+        return ("agents", "openai")
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,7 +45,32 @@ from ._dialogue import Dialogue, Outcome
 from ._places import LocalPlace, PlanePlace, kept_messages
 from ._suite import compare, crash_at
 
-__all__ = ["CrashSuite", "StreamedCrashSuite", "ThoroughCrashSuite"]
+__all__ = ["CrashSuite", "ForkServers", "StreamedCrashSuite", "ThoroughCrashSuite", "fork_servers"]
+
+ForkServers = Callable[..., tuple[SharedForkServer, ...]]
+
+
+@pytest.fixture(scope="session")
+def fork_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServers]:
+    """Starts two servers that have imported some modules, with different hash seeds: a resume never has its predecessor's.
+
+    All processes of a parallel run, and their planes, have them in common.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def start(*modules: str) -> tuple[SharedForkServer, ...]:
+            name = hashlib.sha256("\n".join(modules).encode()).hexdigest()[:16]
+            return tuple(
+                stack.enter_context(SharedForkServer(folder / f"{name}-{seed}.socket", modules, hash_seed=seed))
+                for seed in (1, 2)
+            )
+
+        yield start
+
 
 ON_THE_PLANE = (
     Fault("before-call", 2),
@@ -134,7 +170,7 @@ class CrashSuite:
     def local(
         cls,
         server: ModelServer,
-        fork_servers: Callable[..., tuple[SharedForkServer, ...]],
+        fork_servers: ForkServers,
         sdk_modules: tuple[str, ...],
         tmp_path_factory: pytest.TempPathFactory,
     ) -> Iterator[tuple[LocalPlace, Outcome]]:
@@ -149,7 +185,7 @@ class CrashSuite:
     def the_plane(
         cls,
         server: ModelServer,
-        fork_servers: Callable[..., tuple[SharedForkServer, ...]],
+        fork_servers: ForkServers,
         sdk_modules: tuple[str, ...],
         tmp_path_factory: pytest.TempPathFactory,
     ) -> Iterator[LocalPlane]:
@@ -280,7 +316,7 @@ class StreamedCrashSuite(CrashSuite):
     def test_a_streamed_run_that_is_killed_tells_what_an_unbroken_one_tells(
         self,
         server: ModelServer,
-        fork_servers: Callable[..., tuple[SharedForkServer, ...]],
+        fork_servers: ForkServers,
         sdk_modules: tuple[str, ...],
         tmp_path_factory: pytest.TempPathFactory,
         fault: Fault,

@@ -78,7 +78,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="import a module once, and fork the workers from there; it must not start threads, nor import flyte",
+        help="import a module once, and fork the workers from there; it must not start threads",
     )
     up.add_argument(
         "--fork-server",
