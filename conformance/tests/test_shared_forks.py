@@ -97,6 +97,6 @@ def test_a_plane_does_not_start_where_nobody_listens(tmp_path: Path) -> None:
     forks: Any = [Gone()]
     with (
         closing(LocalPlane(tmp_path / "plane", forks=forks)) as plane,
-        pytest.raises(RuntimeError, match=r"No fork server listens at \S+/gone\.socket"),
+        pytest.raises(RuntimeError, match=r"Cannot fork workers: No fork server listens at \S+/gone\.socket"),
     ):
         plane.start()

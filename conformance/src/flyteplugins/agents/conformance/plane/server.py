@@ -95,11 +95,10 @@ def serve(settings: Settings, *, ready: Callable[[str, Path], None] | None = Non
         raise PlaneError(
             "Workers are forked either from the plane's own processes or from others: give one of the two."
         )
-    if (settings.preload or settings.fork_servers) and settings.binaries.resolve() != Path(
-        sys.executable
-    ).parent.resolve():
+    forked = bool(settings.preload or settings.fork_servers)
+    if forked and settings.binaries.resolve() != Path(sys.executable).parent.resolve():
         raise PlaneError(
-            f"Modules are preloaded into the plane's own Python, and the `a0` in {settings.binaries} has another: "
+            f"Workers are forked from the plane's own Python, and the `a0` in {settings.binaries} has another: "
             "leave out the one or the other."
         )
     layout = Layout(settings.data)
@@ -229,7 +228,8 @@ def _forks(settings: Settings) -> Iterator[tuple[ForkServer, ...]]:
             for server in servers:
                 server.wait_until_ready()
         except RuntimeError as e:
-            raise PlaneError(f"Cannot preload {', '.join(settings.preload) or 'anything'}: {e}") from e
+            what = f"Cannot preload {', '.join(settings.preload)}" if settings.preload else "Cannot fork workers"
+            raise PlaneError(f"{what}: {e}") from e
         yield tuple(servers)
 
 
