@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 chat: $(VENV)/.run
 	$(BIN)/python examples/tour.py
 
-# Types are checked beside the tests, which leave a tenth of two cores idle.
+# Types are checked beside the tests, which need all cores only once they are collected.
 test: lint
 	$(MAKE) --no-print-directory --jobs=2 types tests
 
